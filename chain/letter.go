@@ -42,6 +42,7 @@ type Letter struct {
 	CaseSize    uint64    // number of events
 	CaseLeaf    Digest    // leaf hash of the last
 	FirstSeq    uint64
+	FirstLeaf   Digest
 	LastSeq     uint64
 
 	Size            uint64
@@ -62,6 +63,7 @@ type Letter struct {
 	Lease         *Lease
 	Failure       *Envelope // the last one; stays when the letter moves on
 	FailureSeq    uint64
+	FailureLeaf   Digest
 
 	Outcome     Outcome
 	OutcomeCode string
@@ -81,6 +83,7 @@ func (l *Letter) members(c *codec) {
 	c.count("case_size", &l.CaseSize, false)
 	c.digest("case_leaf", &l.CaseLeaf)
 	c.count("first_seq", &l.FirstSeq, false)
+	c.digest("first_leaf", &l.FirstLeaf)
 	c.count("last_seq", &l.LastSeq, false)
 	c.count("size", &l.Size, false)
 	text(c, "blob_version", &l.BlobVersion)
@@ -99,6 +102,7 @@ func (l *Letter) members(c *codec) {
 	object(c, "lease", &l.Lease)
 	object(c, "failure", &l.Failure)
 	c.count("failure_seq", &l.FailureSeq, false)
+	c.digest("failure_leaf", &l.FailureLeaf)
 	text(c, "outcome", &l.Outcome)
 	text(c, "outcome_code", &l.OutcomeCode)
 	c.digest("record_ref", &l.RecordRef)
@@ -169,7 +173,7 @@ func (l Letter) Apply(r Record) (Letter, error) {
 		return l, err
 	}
 	if !l.Exists() {
-		n.Ref, n.FirstSeq, n.Size = e.PayloadRef, r.Seq, e.Size
+		n.Ref, n.FirstSeq, n.FirstLeaf, n.Size = e.PayloadRef, r.Seq, r.Leaf, e.Size
 		n.Channel, n.Source = e.Channel, e.Source
 		n.ContentType, n.ContentEncoding = e.ContentType, e.ContentEncoding
 		n.BlobVersion = e.BlobVersion
@@ -244,7 +248,8 @@ func (l Letter) move(r Record) (Letter, error) {
 	}
 	switch {
 	case e.Envelope != nil:
-		n.Failure, n.FailureSeq, n.FirstSeen = e.Envelope, r.Seq, e.Envelope.FirstSeen
+		n.Failure, n.FailureSeq, n.FailureLeaf = e.Envelope, r.Seq, r.Leaf
+		n.FirstSeen = e.Envelope.FirstSeen
 		n.Attempt, n.NextAttemptAt = e.Envelope.Attempt, e.Envelope.NextAttemptAt
 		n.Outcome, n.OutcomeCode = Exception, e.Envelope.ErrorCode
 	case to == Replayed:
