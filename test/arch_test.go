@@ -1,0 +1,331 @@
+// Package test holds what needs several rooms or the whole program: scripts, crashes, clusters, tampering, and the
+// rules of the source tree itself.
+package test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"iter"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	module  = "github.com/holdfast-dvir/holdfast/"
+	testify = "github.com/stretchr/testify"
+)
+
+// rooms lists, for every room, what it may import besides the standard library: other rooms by name, third parties by
+// the start of their path. A folder below a room lives under the rule of that room.
+var rooms = map[string]string{
+	"dvir":       "github.com/santhosh-tekuri/jsonschema golang.org/x/text",
+	"chain":      "golang.org/x/mod",
+	"blob":       "chain golang.org/x/sys",
+	"jetstream":  "chain github.com/nats-io golang.org/x/sys",
+	"projection": "chain go.etcd.io/bbolt golang.org/x/mod",
+	"deadletter": "chain blob projection",
+	"process":    "chain blob deadletter dvir",
+	"alert":      "chain projection",
+	"audit":      "chain blob projection golang.org/x/mod",
+	"web":        "chain deadletter process projection audit github.com/danielgtaylor/huma",
+}
+
+// notYet names the rooms that are planned and have no folder; it must not name one that has.
+var notYet = map[string]bool{"alert": true}
+
+// outside names the folders that may import any room; the drivers of stores and servers stay in their rooms all the same.
+var outside = []string{"cmd", "test"}
+
+// drivers are third parties that one room wraps for all others.
+var drivers = map[string]string{
+	"github.com/nats-io":                    "jetstream",
+	"go.etcd.io/bbolt":                      "projection",
+	"github.com/santhosh-tekuri/jsonschema": "dvir",
+	"github.com/danielgtaylor/huma":         "web",
+}
+
+func TestRoomsExist(t *testing.T) {
+	folders := sources(t)
+	for room := range rooms {
+		built := slices.ContainsFunc(folders, func(f folder) bool { return f.path == room })
+		if notYet[room] {
+			assert.False(t, built, "room %s has a folder: take it off the list of those not yet there", room)
+		} else {
+			assert.True(t, built, "room %s has no folder", room)
+		}
+	}
+}
+
+// TestImports parses the files itself rather than asking "go list": the test cache sees the files a test opens, and
+// would replay a stale pass otherwise.
+func TestImports(t *testing.T) {
+	for _, folder := range sources(t) {
+		room, _, _ := strings.Cut(folder.path, "/")
+		may, ruled := rooms[room]
+		if !ruled && !assert.Contains(t, outside, room, "%s belongs to no room", folder.path) {
+			continue
+		}
+		for name, file := range folder.files {
+			for _, imported := range imports(file) {
+				if ruled {
+					assert.True(t, allowed(folder.path, imported, may), "%s imports %s, which its room may not", name, imported)
+				} else if room == "cmd" {
+					assert.Empty(t, wrapped(imported), "%s imports %s, which one room wraps for all", name, imported)
+				}
+			}
+		}
+	}
+}
+
+func TestAllowed(t *testing.T) {
+	const may = "chain go.etcd.io/bbolt"
+	for _, c := range []struct {
+		from, imported string
+		want           bool
+	}{
+		{"projection", "encoding/json", true},
+		{"projection", module + "chain", true},
+		{"projection", "go.etcd.io/bbolt", true},
+		{"projection", "go.etcd.io/bbolt/errors", true},
+		{"projection/keys", module + "projection", true},
+		{"projection/projectiontest", module + "chain/chaintest", true},
+		{"projection/projectiontest", "github.com/stretchr/testify/require", true},
+		{"projection/projectiontest", "testing", true},
+
+		{"projection", module + "web", false},
+		{"projection", module + "chained", false},
+		{"projection", "go.etcd.io/bbolt-fork", false},
+		{"projection", "github.com/nats-io/nats.go", false},
+		{"projection/projectiontest", module + "deadletter", false},
+		{"projection", module + "chain/chaintest", false},
+		{"projection", "github.com/stretchr/testify/require", false},
+		{"projection", "testing", false},
+		{"projection", "testing/iotest", false},
+		{"projection", "net/http/httptest", false},
+	} {
+		assert.Equal(t, c.want, allowed(c.from, c.imported, may), "%s imports %s", c.from, c.imported)
+	}
+	assert.Equal(t, "jetstream", wrapped("github.com/nats-io/nats.go"))
+	assert.Empty(t, wrapped("golang.org/x/sync/errgroup"))
+}
+
+// TestOneAppender keeps deadletter, in one of its files, the only caller of Append: the log's own rooms aside, a
+// decision that reaches the chain has passed there.
+func TestOneAppender(t *testing.T) {
+	var callers []string
+	for _, folder := range sources(t) {
+		room, _, _ := strings.Cut(folder.path, "/")
+		if room == "chain" || room == "jetstream" || room == "test" {
+			continue
+		}
+		for name, file := range folder.files {
+			if !appends(file) {
+				continue
+			}
+			callers = append(callers, name)
+			assert.Equal(t, "deadletter", folder.path, "%s appends to the log", name)
+		}
+	}
+	assert.LessOrEqual(t, len(callers), 1, "more than one file appends to the log: %v", callers)
+}
+
+func TestAppends(t *testing.T) {
+	for source, want := range map[string]bool{
+		`import "fmt"; func f(b []byte) { fmt.Append(b, 1) }`:                      false,
+		`import "example.org/fmt/v2"; func f(b []byte) { fmt.Append(b, 1) }`:       false,
+		`type log interface { Append(int) error }`:                                 false,
+		`func f(l log) { l.Append(ctx, 1) }`:                                       true,
+		`func (q *Queue) f() { retry(q.log.Append) }`:                              true,
+		`import other "fmt"; func f(fmt log) { fmt.Append(ctx, other.Sprint(1)) }`: true,
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "", "package p; "+source, 0)
+		require.NoError(t, err)
+		assert.Equal(t, want, appends(file), source)
+	}
+}
+
+// TestChainIsPure: what an auditor trusts reads no clock, no file, no network and no chance.
+func TestChainIsPure(t *testing.T) {
+	impure := strings.Fields("os os/exec net net/http log log/slog math/rand math/rand/v2 syscall")
+	clock := strings.Fields("Now Since Until Sleep After Tick NewTimer NewTicker AfterFunc")
+	for _, folder := range sources(t) {
+		if folder.path != "chain" {
+			continue
+		}
+		for name, file := range folder.files {
+			for _, imported := range imports(file) {
+				assert.NotContains(t, impure, imported, name)
+			}
+			for called := range selectors(file) {
+				if x, ok := called.X.(*ast.Ident); ok && x.Name == "time" {
+					assert.NotContains(t, clock, called.Sel.Name, name)
+				}
+			}
+		}
+	}
+}
+
+func TestPackageDocs(t *testing.T) {
+	for _, folder := range sources(t) {
+		documented := slices.ContainsFunc(slices.Collect(maps.Values(folder.files)), func(f *ast.File) bool {
+			return f.Doc.Text() != ""
+		})
+		assert.True(t, documented, "package %s has no doc comment", folder.path)
+	}
+}
+
+// folder is a package: its path from the root, and its files by path. Test files count only where there are no others.
+type folder struct {
+	path  string
+	files map[string]*ast.File
+}
+
+// sources parses every package of the module.
+func sources(t *testing.T) []folder {
+	t.Helper()
+	root := os.DirFS("..")
+	var folders []folder
+	err := fs.WalkDir(root, ".", func(dir string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() || dir == "." {
+			return err
+		}
+		if foreign(root, dir) {
+			return fs.SkipDir
+		}
+		files, err := parse(root, dir)
+		if len(files) > 0 {
+			folders = append(folders, folder{dir, files})
+		}
+		return err
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, folders)
+	return folders
+}
+
+// foreign tells folders that hold no package of this module: hidden ones, test data, other modules, and what git
+// ignores at the root.
+func foreign(root fs.FS, dir string) bool {
+	name := path.Base(dir)
+	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" {
+		return true
+	}
+	if _, err := fs.Stat(root, path.Join(dir, "go.mod")); err == nil {
+		return true
+	}
+	ignored, _ := fs.ReadFile(root, ".gitignore")
+	return slices.Contains(strings.Fields(string(ignored)), "/"+dir+"/")
+}
+
+func parse(root fs.FS, dir string) (map[string]*ast.File, error) {
+	names, err := fs.Glob(root, path.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	isTest := func(name string) bool { return strings.HasSuffix(name, "_test.go") }
+	if kept := slices.DeleteFunc(slices.Clone(names), isTest); len(kept) > 0 {
+		names = kept
+	}
+	files := make(map[string]*ast.File)
+	for _, name := range names {
+		source, err := fs.ReadFile(root, name)
+		if err != nil {
+			return nil, err
+		}
+		files[name], err = parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func imports(file *ast.File) []string {
+	var paths []string
+	for _, spec := range file.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value)
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// allowed tells whether a package at from may import imported, under its room's rule.
+func allowed(from, imported, may string) bool {
+	if forTests(imported) && !forTests(from) {
+		return false
+	}
+	first, _, _ := strings.Cut(imported, "/")
+	if !strings.Contains(first, ".") || within(imported, testify) {
+		return true
+	}
+	room, _, _ := strings.Cut(from, "/")
+	imported = strings.TrimPrefix(imported, module)
+	for m := range strings.FieldsSeq(may + " " + room) {
+		if within(imported, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// forTests tells packages that only tests and test support, such as chain/chaintest, may import.
+func forTests(p string) bool {
+	return within(p, "testing") || within(p, testify) || strings.HasSuffix(p, "test")
+}
+
+// wrapped names the room that wraps an imported driver, if it is one.
+func wrapped(imported string) string {
+	for driver, room := range drivers {
+		if within(imported, driver) {
+			return room
+		}
+	}
+	return ""
+}
+
+func within(p, parent string) bool { return p == parent || strings.HasPrefix(p, parent+"/") }
+
+// appends tells whether a file names a method Append of some value, called or not. Functions of that name in imported
+// packages, such as fmt.Append, do not count.
+func appends(file *ast.File) bool {
+	packages := make(map[string]bool)
+	for i, p := range imports(file) {
+		name := version.ReplaceAllString(p, "")
+		packages[path.Base(name)] = true
+		if alias := file.Imports[i].Name; alias != nil {
+			delete(packages, path.Base(name))
+			packages[alias.Name] = true
+		}
+	}
+	for selector := range selectors(file) {
+		x, plain := selector.X.(*ast.Ident)
+		if selector.Sel.Name == "Append" && !(plain && packages[x.Name]) {
+			return true
+		}
+	}
+	return false
+}
+
+// version is the end of a module path from its second major version on.
+var version = regexp.MustCompile(`/v[0-9]+$`)
+
+func selectors(file *ast.File) iter.Seq[*ast.SelectorExpr] {
+	return func(yield func(*ast.SelectorExpr) bool) {
+		for node := range ast.Preorder(file) {
+			if selector, ok := node.(*ast.SelectorExpr); ok && !yield(selector) {
+				return
+			}
+		}
+	}
+}
