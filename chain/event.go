@@ -43,6 +43,12 @@ func (t Type) scope() (letter, ok bool) {
 	return false, false
 }
 
+// OfLetter tells whether events of this type belong to one letter: they have its payload_ref and case link.
+func (t Type) OfLetter() bool {
+	letter, _ := t.scope()
+	return letter
+}
+
 // Disposition is the state an event of this type brings about, "" for the others.
 func (t Type) Disposition() Disposition {
 	if d := Disposition(t); d.Valid() {

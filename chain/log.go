@@ -27,8 +27,9 @@ type Tip struct {
 type Appender interface {
 	// Append stores lines as one block right after the block at prev, all or none. It returns nil only when the
 	// block survives a crash and a power cut. ErrConflict means it was certainly not stored and another block
-	// follows prev. Any other error wraps ErrUnknown: the block may be stored, now or later, and the caller must
-	// read the log from prev before it does anything else. Callers keep one append in flight.
+	// follows prev. Lines that no log may store are refused with CheckBlock's error, nothing sent. Any other error
+	// wraps ErrUnknown: the block may be stored, now or later, and the caller must read the log from prev before
+	// it does anything else. Callers keep one append in flight.
 	Append(ctx context.Context, prev Position, lines [][]byte) (Position, error)
 }
 
@@ -47,8 +48,32 @@ type Log interface {
 	Reader
 }
 
-// ErrFraming reports a block that is not lines of text.
-var ErrFraming = errors.New("a block is events with one newline between them, none empty")
+// Errors of framing.
+var (
+	// ErrFraming reports a block that is not lines of text.
+	ErrFraming = errors.New("a block is events with one newline between them, none empty")
+	// ErrBlockSize reports a block beyond MaxBlockEvents or MaxBlockBytes.
+	ErrBlockSize = errors.New("a block holds at most 1000 events and 700 KiB")
+)
+
+// CheckBlock tells whether lines can be stored as one block: ErrFraming or ErrBlockSize. It does not look into
+// the lines beyond their newlines.
+func CheckBlock(lines [][]byte) error {
+	if len(lines) == 0 {
+		return ErrFraming
+	}
+	size := len(lines) - 1
+	for _, line := range lines {
+		if len(line) == 0 || bytes.IndexByte(line, '\n') >= 0 {
+			return ErrFraming
+		}
+		size += len(line)
+	}
+	if len(lines) > MaxBlockEvents || size > MaxBlockBytes {
+		return ErrBlockSize
+	}
+	return nil
+}
 
 // JoinLines is the body of a block: the events with one newline between them. No event holds a newline.
 func JoinLines(lines [][]byte) []byte { return bytes.Join(lines, []byte{'\n'}) }
