@@ -1,0 +1,149 @@
+package deadletter
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/chain"
+)
+
+// Order is what a person wants done with a letter, and why.
+type Order struct {
+	Actor    string // pseudonymous id of the person
+	Reason   string // sanitised before it is recorded
+	Override bool   // replay beyond the bound, or out of quarantine; needs a reason
+}
+
+// validate checks an order; need says that it takes a reason.
+func (o Order) validate(need bool) error {
+	switch {
+	case !chain.ValidToken(o.Actor):
+		return field("actor", "must be an identifier")
+	case o.Reason == "" && (need || o.Override):
+		return field("reason", "is required here")
+	case len(o.Reason) > 4*chain.MaxReason:
+		return field("reason", "must have at most 500 characters")
+	}
+	return nil
+}
+
+// event is the event of an order, its reason cleared of what the payload holds.
+func (q *Queue) event(ctx context.Context, t chain.Type, ref chain.Digest, o Order) (chain.Event, error) {
+	e := chain.Event{Type: t, Actor: o.Actor, Override: o.Override}
+	reason, err := q.clear(ctx, ref, o.Reason)
+	e.Reason, e.At = reason, time.Now()
+	return e, err
+}
+
+// clear sanitises words of a person about the payload ref, which must be in custody.
+func (q *Queue) clear(ctx context.Context, ref chain.Digest, text string) (string, error) {
+	l, err := q.letter(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	return q.sanitised(ctx, ref, l.BlobVersion, text)
+}
+
+// letter is the letter of ref as the log's head has it, or ErrNotFound.
+func (q *Queue) letter(ctx context.Context, ref chain.Digest) (l chain.Letter, err error) {
+	_, err = q.do(ctx, func(v *view) (e chain.Event, err error) {
+		l, err = v.existing(ref)
+		return e, err
+	})
+	return l, err
+}
+
+// Replay puts a dead letter, a waiting retry or, with an override, a quarantined letter back to work. A letter
+// that was replayed MaxReplays times is parked as poison instead, unless the order overrides the bound.
+// Errors: ErrNotFound, *chain.TransitionError if it is not waiting for anybody, *chain.FieldError.
+func (q *Queue) Replay(ctx context.Context, ref chain.Digest, o Order) (Receipt, error) {
+	if err := o.validate(false); err != nil {
+		return Receipt{}, err
+	}
+	e, err := q.event(ctx, chain.TypeReplayed, ref, o)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return q.step(ctx, ref, func(l chain.Letter, _ *view) (decision, error) {
+		if l.Replays >= q.cfg.MaxReplays && !o.Override && l.Disposition == chain.DeadLetter {
+			return record(parked(e, l))
+		}
+		return record(e)
+	})
+}
+
+// parked turns a replay beyond the bound into quarantine: cycling it again would repeat what never helped.
+func parked(e chain.Event, l chain.Letter) chain.Event {
+	env := *l.Failure
+	env.Disposition, env.ErrorClass = chain.Poison, chain.Permanent
+	env.ErrorCode = string(env.Stage) + ".replays_exhausted"
+	env.Rule, env.NextAttemptAt = RulesVersion+"/max_replays", time.Time{}
+	e.Type, e.Envelope = chain.TypePoison, &env
+	return e
+}
+
+// Resolve closes a letter by a person's decision. The order needs a reason.
+// Errors: ErrNotFound, *chain.TransitionError, *chain.FieldError.
+func (q *Queue) Resolve(ctx context.Context, ref chain.Digest, o Order) (Receipt, error) {
+	if err := o.validate(true); err != nil {
+		return Receipt{}, err
+	}
+	e, err := q.event(ctx, chain.TypeResolved, ref, o)
+	if err != nil {
+		return Receipt{}, err
+	}
+	e.Outcome = chain.ByHand
+	return q.step(ctx, ref, func(chain.Letter, *view) (decision, error) { return record(e) })
+}
+
+// Annotation is what a person notes about a letter. Owner and Tag are identifiers, Note is free text.
+type Annotation struct {
+	Actor string
+	Owner string
+	Tag   string
+	Untag bool
+	Note  string
+}
+
+// Annotate adds owner, tag or note to a letter, whatever its disposition.
+// Errors: ErrNotFound, *chain.FieldError.
+func (q *Queue) Annotate(ctx context.Context, ref chain.Digest, a Annotation) (Receipt, error) {
+	if a.Owner == "" && a.Tag == "" && a.Note == "" {
+		return Receipt{}, field("annotation", "needs an owner, a tag or a note")
+	}
+	if len(a.Note) > 4*chain.MaxReason {
+		return Receipt{}, field("note", "must have at most 500 characters")
+	}
+	note, err := q.clear(ctx, ref, a.Note)
+	if err != nil {
+		return Receipt{}, err
+	}
+	e := chain.Event{Type: chain.TypeAnnotation, At: time.Now(), Actor: a.Actor,
+		Owner: a.Owner, Tag: a.Tag, Untag: a.Untag, Note: note}
+	return q.step(ctx, ref, func(chain.Letter, *view) (decision, error) { return record(e) })
+}
+
+// OpenPayload records that somebody reads the bytes, and why, and then gives them out, verified by hash as they
+// are read. The caller closes the reader.
+// Errors: ErrNotFound, *chain.FieldError, errors of the store.
+func (q *Queue) OpenPayload(ctx context.Context, ref chain.Digest, o Order) (chain.Letter, io.ReadCloser, error) {
+	if err := o.validate(true); err != nil {
+		return chain.Letter{}, nil, err
+	}
+	e, err := q.event(ctx, chain.TypePayloadRead, ref, o)
+	if err != nil {
+		return chain.Letter{}, nil, err
+	}
+	var l chain.Letter
+	_, err = q.step(ctx, ref, func(at chain.Letter, _ *view) (decision, error) {
+		l = at
+		return record(e)
+	})
+	if err != nil {
+		return chain.Letter{}, nil, err
+	}
+	body, _, err := q.cfg.Store.Open(ctx, blob.Ref{Digest: ref, Version: l.BlobVersion})
+	return l, body, err
+}
