@@ -1,0 +1,190 @@
+// Package blob keeps payload bytes: written once, named by their SHA-256,
+// protected until a date, and verified whenever they are read.
+//
+// # The promise
+//
+// When [Store.Put] returns without error, the bytes survive a crash of the
+// process and a loss of power (as far as the backend's medium keeps its own
+// word), they are protected until the returned RetainUntil, and the returned
+// [Location] names the very version written. Nothing in this package deletes or
+// replaces bytes. Every read is hashed; bytes that no longer hash to their name
+// are answered with [*CorruptError], never handed out as good.
+//
+// # Versions
+//
+// S3 Object Lock protects versions, not keys: whoever may write can put a newer
+// version or a delete marker over a protected one. A caller therefore records
+// [Location.Version] beside the digest and reads through a pinned [Ref]. A Ref
+// with an empty version asks for any version with the right bytes. A version
+// that is covered by another one is still read; [Location.Shadowed] tells of it.
+//
+// # Retention
+//
+// 49 CFR 396.11(a)(4) asks for three months, 396.3(c) for a year and six months
+// beyond the vehicle; eighteen calendar months cover both without knowing when a
+// vehicle was disposed of. [Retention] holds the policy: dates are extended, never
+// brought forward, capped because a mistake cannot be undone, and rounded up to
+// whole seconds of UTC because S3 keeps no fractions. A legal hold has no date: it
+// is on or off. Putting bytes that are there already extends their retention to
+// the later date.
+//
+// # The directory backend
+//
+// Layout: <root>/<2 hex>/<2 hex>/<64 hex>, the digest's first two bytes naming the
+// folders. Files have mode 0440, folders 0700. "sha256sum" of a file prints its name.
+// Beside the shard folders the root may hold names that start with a dot, which
+// are temporary and removed when the directory is next opened for writing.
+//
+// A file is written without a name (O_TMPFILE), gets its retention, is synced,
+// and only then linked, which never replaces; its folder, and the folders above
+// that this process has not yet seen on disk, are synced before Put returns. So a
+// name always leads to whole bytes. Retention stands in the extended attribute
+// user.holdfast.retention as "until=2028-05-30T20:45:08Z hold=0"; a missing or
+// unreadable record reads as no retention, which [Store.Check] reports. Where
+// extended attributes are refused, the same text stands in <64 hex>.retention.
+// Where the process may (CAP_LINUX_IMMUTABLE), files also get the immutable flag;
+// "chattr -R -i" is then needed before the folder can be removed.
+//
+// The only version is [DirVersion]. The claim is honest protection from defects,
+// accidents and other accounts. It is no protection from root on the same host.
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-dvir/holdfast/chain"
+)
+
+// Ref names one stored version of some bytes.
+type Ref struct {
+	Digest  chain.Digest
+	Version string // as returned by Put; empty: any version with these bytes
+}
+
+// String is the digest, with the version if there is one.
+func (r Ref) String() string {
+	if r.Version == "" {
+		return r.Digest.String()
+	}
+	return r.Digest.String() + "@" + r.Version
+}
+
+// Location is one stored version and its protection.
+type Location struct {
+	Ref
+	Size        int64     // bytes
+	RetainUntil time.Time // whole seconds UTC; zero: no date protects it
+	Hold        bool      // legal hold
+	Shadowed    bool      // a newer version or a delete marker stands over it under the same key
+}
+
+// Backend stores bytes under their digest. [Store] is the only intended caller;
+// it has hashed the bytes and decided the retention before it calls.
+// Implementations are safe for concurrent use and pass blobtest.TestBackend.
+type Backend interface {
+	// Put stores size bytes of r if no version with these bytes is there, and tells
+	// whether it did. Present bytes are read and compared, and get retainUntil if that
+	// is later than theirs. On return bytes, name and retention are durable. Bytes of r
+	// that do not hash to d, or stored bytes that do not, are a *CorruptError; stored
+	// bytes are never overwritten. An error may leave the bytes stored (retry: Put is
+	// idempotent), but never partly.
+	Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size int64, retainUntil time.Time) (Location, bool, error)
+	// Open reads the bytes as they are, not verified. ErrNotFound if there are none.
+	Open(ctx context.Context, ref Ref) (io.ReadCloser, Location, error)
+	// Stat tells of a version without reading its bytes. ErrNotFound if there is none.
+	Stat(ctx context.Context, ref Ref) (Location, error)
+	// Extend moves the retention date later. An earlier date changes nothing and is no
+	// error: the later date wins, and the returned Location tells it.
+	Extend(ctx context.Context, ref Ref, until time.Time) (Location, error)
+	// Hold sets or lifts the legal hold.
+	Hold(ctx context.Context, ref Ref, on bool) (Location, error)
+	// List yields every version whose hexadecimal digest starts with prefix, in digest
+	// order. An error beside a Ref concerns that version alone, and the sequence goes on;
+	// an error without a Ref ends it.
+	List(ctx context.Context, prefix string) iter.Seq2[Location, error]
+	// Describe tells what the backend can and cannot do where it runs.
+	Describe() Description
+}
+
+// Spooler is a [Backend] that can take bytes before their digest is known, so that
+// a long stream is written only once.
+type Spooler interface {
+	Spool(ctx context.Context) (Spool, error)
+}
+
+// Spool is an unnamed object being written. It has one user.
+type Spool interface {
+	io.Writer
+	// Commit gives the written bytes their name, with the contract of Backend.Put; the
+	// caller answers for d being their digest.
+	Commit(ctx context.Context, d chain.Digest, retainUntil time.Time) (Location, bool, error)
+	// Discard releases the spool: without a Commit before it, nothing stays behind.
+	Discard()
+}
+
+// Description is what an operator should know of a backend.
+type Description struct {
+	Kind   string  // "directory", "memory"
+	Place  string  // path or address, without credentials
+	Traits []Trait // in a fixed order
+}
+
+// Trait is one property that strengthens or weakens a backend's promise.
+type Trait struct {
+	Name string
+	OK   bool   // false: a fallback or a weakness, worth a line at start
+	Note string // what is so, for a human
+}
+
+// ErrNotFound reports that no version answers to the reference.
+var ErrNotFound = errors.New("not found")
+
+// ErrReadOnly reports that the backend may not be written here: it was opened for
+// reading, or the file system or its permissions refuse.
+var ErrReadOnly = errors.New("storage is read-only")
+
+// ErrNoSpace reports a full medium or an exhausted quota.
+var ErrNoSpace = errors.New("no space left in storage")
+
+// writeError adds ErrReadOnly or ErrNoSpace to an operating system's refusal.
+func writeError(err error) error {
+	switch {
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return err
+}
+
+// ErrSource reports that the stream given to Put broke off; the store is not to blame.
+var ErrSource = errors.New("payload stream failed")
+
+// CorruptError reports bytes that do not hash to their name.
+type CorruptError struct {
+	Ref Ref
+	Got chain.Digest // what the bytes hash to; zero: not a plain file, so not hashed
+}
+
+func (e *CorruptError) Error() string {
+	if e.Got.IsZero() {
+		return fmt.Sprintf("blob %s is corrupt: not a plain file", e.Ref)
+	}
+	return fmt.Sprintf("blob %s is corrupt: its bytes hash to %s", e.Ref, e.Got)
+}
+
+// TooLargeError reports more bytes than the limit. Nothing was stored.
+type TooLargeError struct {
+	Limit int64 // bytes; a payload of exactly this size is accepted
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("payload is larger than %d bytes", e.Limit)
+}

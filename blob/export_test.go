@@ -1,0 +1,20 @@
+package blob
+
+// WithoutTempFile opens as on a file system without O_TMPFILE.
+func (c DirConfig) WithoutTempFile() DirConfig { c.noTempFile = true; return c }
+
+// WithoutXattr opens as on a file system without extended attributes.
+func (c DirConfig) WithoutXattr() DirConfig { c.noXattr = true; return c }
+
+// ParseRecordText reads a retention record and writes it again.
+func ParseRecordText(text string) string { return parseRecord(text).text() }
+
+// PretendRemote makes every known file system a remote one until the returned call.
+func PretendRemote() (restore func()) {
+	known := filesystems
+	filesystems = map[int64]filesystem{}
+	for magic := range known {
+		filesystems[magic] = filesystem{"nfs", false, remote}
+	}
+	return func() { filesystems = known }
+}
