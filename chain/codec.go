@@ -5,62 +5,92 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // codec walks the members of a struct in their one order, either writing them or reading them, so that the two
 // cannot disagree. Zero values are absent. Members it is not asked for are left alone: that is how readers of
 // today meet members of tomorrow.
 type codec struct {
-	out     []byte   // writing: the object so far
-	in      []member // reading: what was scanned
-	next    int      // reading: where the next member is expected
+	out     []byte // writing: the object so far
+	data    []byte // reading: the bytes and what was scanned in them
+	nodes   []node
+	at      span           // reading: the object or array being read
+	around  [MaxDepth]span // reading: those it stands in
+	level   int
 	reading bool
 	err     error
 }
 
-// members lists the members of a value for a codec.
-type members interface{ members(c *codec) }
-
-// appendObject writes v as an object.
-func appendObject(out []byte, v members) []byte {
-	c := codec{out: append(out, '{')}
-	v.members(&c)
-	return append(c.out, '}')
+// span is the part of the nodes that an object or array holds.
+type span struct {
+	name     string // as a member, "" for the event and for items
+	from, to int32
+	next     int32  // where the next member is expected
+	names    uint64 // nameBit of every member
 }
 
-// readObject reads an object that scan has accepted, alone or as part of an event.
-func readObject(raw []byte, v members) error {
-	s := scanner{data: raw}
-	if err := s.object(); err != nil {
-		return err
+// newReader reads the object whose members are nodes[from:].
+func newReader(data []byte, nodes []node, from int) codec {
+	c := codec{data: data, nodes: nodes, reading: true}
+	c.at = c.span("", int32(from), int32(len(nodes)))
+	return c
+}
+
+func (c *codec) span(name string, from, to int32) span {
+	s := span{name: name, from: from, to: to, next: from}
+	for i := from; i < to; i = c.nodes[i].next {
+		s.names |= 1 << c.nodes[i].bit
 	}
-	c := codec{in: s.members, reading: true}
-	v.members(&c)
-	return c.err
+	return s
 }
 
 func (c *codec) fail(name, rule string) {
-	if c.err == nil {
-		c.err = &FieldError{name, rule}
+	if c.err != nil {
+		return
 	}
+	for at := c.level; at >= 0; at-- {
+		s := c.at
+		if at < c.level {
+			s = c.around[at+1]
+		}
+		if s.name != "" {
+			name = s.name + "." + name
+		}
+	}
+	c.err = &FieldError{name, rule}
 }
 
-// take finds the member called name, which is the next one unless a stranger came between.
-func (c *codec) take(name string, kind byte, rule string) (value []byte, ok bool) {
-	for i := range c.in {
-		m := c.in[(c.next+i)%len(c.in)]
-		if string(m.name) != name {
-			continue
+// take finds the member called name, which is the next one unless a stranger came between. ok is false when it is
+// absent or of another kind.
+func (c *codec) take(name string, kind byte, rule string) (at int32, ok bool) {
+	at = c.at.next
+	if at >= c.at.to || !c.named(at, name) {
+		if c.at.names&(1<<nameBit(name)) == 0 {
+			return 0, false
 		}
-		c.next += i + 1
-		if m.kind != kind {
-			c.fail(name, rule)
-			return nil, false
+		for at = c.at.from; at < c.at.to && !c.named(at, name); {
+			at = c.nodes[at].next
 		}
-		return m.value, true
+		if at >= c.at.to {
+			return 0, false
+		}
 	}
-	return nil, false
+	c.at.next = c.nodes[at].next
+	if c.nodes[at].kind != kind {
+		c.fail(name, rule)
+		return 0, false
+	}
+	return at, true
 }
+
+func (c *codec) named(i int32, name string) bool {
+	n := &c.nodes[i]
+	return string(c.data[n.name:n.nameEnd]) == name
+}
+
+// inner is what stands between the quotes of a string.
+func (c *codec) inner(at int32) []byte { return c.data[c.nodes[at].value+1 : c.nodes[at].end-1] }
 
 func (c *codec) name(name string) {
 	if c.out[len(c.out)-1] != '{' {
@@ -75,12 +105,12 @@ func text[T ~string](c *codec, name string, v *T) {
 	if !c.reading {
 		if *v != "" {
 			c.name(name)
-			c.out = appendQuoted(c.out, string(*v))
+			c.quoted(name, string(*v))
 		}
 		return
 	}
-	if raw, ok := c.take(name, '"', "must be a string"); ok {
-		*v = T(unquote(raw))
+	if at, ok := c.take(name, '"', "must be a string"); ok {
+		*v = T(c.unquoted(at))
 	}
 }
 
@@ -94,15 +124,10 @@ func (c *codec) digest(name string, v *Digest) {
 		}
 		return
 	}
-	raw, ok := c.take(name, '"', "must be a digest")
-	if !ok {
-		return
+	const rule = "must be 64 lowercase hexadecimal digits"
+	if at, ok := c.take(name, '"', rule); ok && !v.parse(c.inner(at)) {
+		c.fail(name, rule)
 	}
-	d, err := ParseDigest(string(raw[1 : len(raw)-1]))
-	if err != nil {
-		c.fail(name, ErrDigest.Error())
-	}
-	*v = d
 }
 
 // count writes an integer; always also writes a zero.
@@ -114,8 +139,8 @@ func (c *codec) count(name string, v *uint64, always bool) {
 		}
 		return
 	}
-	if raw, ok := c.take(name, '0', "must be an integer"); ok {
-		*v = parseInteger(raw)
+	if at, ok := c.take(name, '0', "must be an integer"); ok {
+		*v = parseInteger(c.data[c.nodes[at].value:c.nodes[at].end])
 	}
 }
 
@@ -127,75 +152,27 @@ func (c *codec) flag(name string, v *bool) {
 		}
 		return
 	}
-	if raw, ok := c.take(name, 't', "must be true or false"); ok {
-		*v = raw[0] == 't'
+	if at, ok := c.take(name, 't', "must be true or false"); ok {
+		*v = c.data[c.nodes[at].value] == 't'
 	}
 }
 
 func (c *codec) instant(name string, v *time.Time) {
+	const rule = "must be a UTC instant with six digits and Z"
 	if !c.reading {
 		if !v.IsZero() {
 			c.name(name)
 			c.out = append(c.out, '"')
-			c.out = v.AppendFormat(c.out, timeLayout)
+			c.out = v.UTC().AppendFormat(c.out, timeLayout)
 			c.out = append(c.out, '"')
 		}
 		return
 	}
-	raw, ok := c.take(name, '"', "must be an instant")
-	if !ok {
-		return
-	}
-	t, ok := parseInstant(raw[1 : len(raw)-1])
-	if !ok {
-		c.fail(name, "must be a UTC instant with six digits and Z")
-	}
-	*v = t
-}
-
-// object writes or reads a nested object; nil is absent.
-func object[T any, P interface {
-	*T
-	members
-}](c *codec, name string, v *P) {
-	if !c.reading {
-		if *v != nil {
-			c.name(name)
-			c.out = appendObject(c.out, *v)
+	if at, ok := c.take(name, '"', rule); ok {
+		if *v, ok = parseInstant(c.inner(at)); !ok {
+			c.fail(name, rule)
 		}
-		return
 	}
-	if raw, ok := c.take(name, '{', "must be an object"); ok {
-		*v = new(T)
-		c.nested(name, readObject(raw, *v))
-	}
-}
-
-// objects writes or reads an array of objects; an empty one is absent.
-func objects[T any, P interface {
-	*T
-	members
-}](c *codec, name string, v *[]T) {
-	if !c.reading {
-		if len(*v) > 0 {
-			c.name(name)
-			c.out = append(c.out, '[')
-			for i := range *v {
-				if i > 0 {
-					c.out = append(c.out, ',')
-				}
-				c.out = appendObject(c.out, P(&(*v)[i]))
-			}
-			c.out = append(c.out, ']')
-		}
-		return
-	}
-	c.items(name, '{', func(raw []byte) error {
-		var item T
-		err := readObject(raw, P(&item))
-		*v = append(*v, item)
-		return err
-	})
 }
 
 // texts writes or reads an array of strings; an empty one is absent.
@@ -205,70 +182,137 @@ func (c *codec) texts(name string, v *[]string) {
 			c.name(name)
 			for i, s := range *v {
 				c.out = append(c.out, "[,"[min(i, 1)])
-				c.out = appendQuoted(c.out, s)
+				c.quoted(name, s)
 			}
 			c.out = append(c.out, ']')
 		}
 		return
 	}
-	c.items(name, '"', func(raw []byte) error { *v = append(*v, unquote(raw)); return nil })
-}
-
-// items calls each with the items of an array, all of one kind.
-func (c *codec) items(name string, kind byte, each func([]byte) error) {
-	raw, ok := c.take(name, '[', "must be an array")
+	at, ok := c.take(name, '[', "must be an array")
 	if !ok {
 		return
 	}
-	for s := (scanner{data: raw, pos: 1}); s.peek() != ']' && c.err == nil; {
-		start := s.pos
-		k, err := s.value()
-		if err == nil && k != kind {
-			err = &FieldError{name, "holds items of another kind"}
+	for i := at + 1; i < c.nodes[at].next; i = c.nodes[i].next {
+		if c.nodes[i].kind != '"' {
+			c.fail(name, "holds items that are not strings")
+			return
 		}
-		if err == nil {
-			err = each(raw[start:s.pos])
-		}
-		c.nested(name, err)
-		if s.peek() == ',' {
-			s.pos++
-		}
+		*v = append(*v, c.unquoted(i))
 	}
 }
 
-func (c *codec) nested(name string, err error) {
-	if fe, ok := err.(*FieldError); ok {
-		err = &FieldError{name + "." + fe.Field, fe.Rule}
+// begin opens the object called name and tells whether it is there; end closes it.
+func (c *codec) begin(name string, present bool) bool {
+	if !c.reading {
+		if present {
+			c.name(name)
+			c.out = append(c.out, '{')
+		}
+		return present
 	}
-	if c.err == nil {
-		c.err = err
+	at, ok := c.take(name, '{', "must be an object")
+	if ok {
+		c.push(c.span(name, at+1, c.nodes[at].next))
+	}
+	return ok
+}
+
+// list opens the array of objects called name and returns how many it holds, v being that long then. Each is read
+// or written between item and end; none is absent.
+func list[T any](c *codec, name string, v *[]T) int {
+	if !c.reading {
+		if len(*v) > 0 {
+			c.name(name)
+			c.out = append(c.out, '[')
+		}
+		return len(*v)
+	}
+	at, ok := c.take(name, '[', "must be an array")
+	if !ok {
+		return 0
+	}
+	count, first, next := 0, at+1, c.nodes[at].next
+	for i := first; i < next; i = c.nodes[i].next {
+		if c.nodes[i].kind != '{' {
+			c.fail(name, "holds items that are not objects")
+			return 0
+		}
+		count++
+	}
+	if count > 0 {
+		*v = make([]T, count)
+		c.push(span{name: name, from: first, to: next, next: first})
+	}
+	return count
+}
+
+// item opens the next item of a list.
+func (c *codec) item() {
+	if c.reading {
+		at := c.at.next
+		c.at.next = c.nodes[at].next
+		c.push(c.span("", at+1, c.at.next))
+		return
+	}
+	if c.out[len(c.out)-1] == '}' {
+		c.out = append(c.out, ',')
+	}
+	c.out = append(c.out, '{')
+}
+
+// end closes an object, and the list around it with its last item.
+func (c *codec) end(last bool) {
+	if c.reading {
+		c.pop()
+		if last {
+			c.pop()
+		}
+		return
+	}
+	c.out = append(c.out, '}')
+	if last {
+		c.out = append(c.out, ']')
 	}
 }
 
-// appendQuoted writes s as a string; what is plain ASCII is copied, the rest is left to encoding/json,
-// which escapes what must be escaped and writes valid UTF-8.
-func appendQuoted(out []byte, s string) []byte {
+func (c *codec) push(s span) {
+	c.level++
+	c.around[c.level] = c.at
+	c.at = s
+}
+
+func (c *codec) pop() {
+	c.at = c.around[c.level]
+	c.level--
+}
+
+// quoted writes s as a string: what JSON must escape is escaped, and nothing else.
+func (c *codec) quoted(name, s string) {
+	if !utf8.ValidString(s) {
+		c.fail(name, "must be UTF-8")
+	}
+	c.out = append(c.out, '"')
 	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(s)
-			return append(out, quoted...)
+		b := s[i]
+		switch {
+		case b == '"' || b == '\\':
+			c.out = append(c.out, '\\', b)
+		case b < 0x20:
+			c.out = append(c.out, '\\', 'u', '0', '0', '0'+b>>4, "0123456789abcdef"[b&15])
+		default:
+			c.out = append(c.out, b)
 		}
 	}
-	out = append(out, '"')
-	out = append(out, s...)
-	return append(out, '"')
+	c.out = append(c.out, '"')
 }
 
-// unquote reads a string that scan has accepted.
-func unquote(raw []byte) string {
-	for _, c := range raw {
-		if c == '\\' {
-			var s string
-			_ = json.Unmarshal(raw, &s) // accepted by scan: cannot fail
-			return s
-		}
+func (c *codec) unquoted(at int32) string {
+	if n := &c.nodes[at]; n.escaped {
+		var s string
+		_ = json.Unmarshal(c.data[n.value:n.end], &s) // accepted by scan: cannot fail
+		return s
 	}
-	return string(raw[1 : len(raw)-1])
+	return string(c.inner(at))
 }
 
 func parseInteger(raw []byte) (n uint64) {
@@ -284,15 +328,21 @@ func parseInstant(raw []byte) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	var n [7]int
-	for i, part := range [7][2]int{{0, 4}, {5, 7}, {8, 10}, {11, 13}, {14, 16}, {17, 19}, {20, 26}} {
-		for _, c := range raw[part[0]:part[1]] {
-			if c < '0' || c > '9' {
+	part := 0
+	for i, c := range raw {
+		switch d := c - '0'; {
+		case '0' <= timeLayout[i] && timeLayout[i] <= '9':
+			if d > 9 {
 				return time.Time{}, false
 			}
-			n[i] = n[i]*10 + int(c-'0')
+			n[part] = n[part]*10 + int(d)
+		case c != timeLayout[i]:
+			return time.Time{}, false
+		default:
+			part++
 		}
 	}
 	t := time.Date(n[0], time.Month(n[1]), n[2], n[3], n[4], n[5], n[6]*1000, time.UTC)
-	var back [len(timeLayout)]byte
-	return t, string(t.AppendFormat(back[:0], timeLayout)) == string(raw)
+	// Date carries what overflows into the next larger part.
+	return t, n[1]-1 < 12 && n[3] < 24 && n[4] < 60 && n[5] < 60 && t.Month() == time.Month(n[1]) && t.Day() == n[2]
 }

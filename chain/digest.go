@@ -17,30 +17,24 @@ var ErrDigest = errors.New("not a digest: want 64 lowercase hexadecimal digits")
 func Sum(data []byte) Digest { return sha256.Sum256(data) }
 
 // ParseDigest reads the text form. Any other spelling, upper case included, is ErrDigest.
-func ParseDigest(s string) (Digest, error) {
-	var d Digest
-	if len(s) != 2*len(d) {
+func ParseDigest(s string) (d Digest, err error) {
+	if !d.parse([]byte(s)) {
 		return Digest{}, ErrDigest
-	}
-	for i := range d {
-		hi, lo := hexDigit(s[2*i]), hexDigit(s[2*i+1])
-		if hi|lo > 15 {
-			return Digest{}, ErrDigest
-		}
-		d[i] = hi<<4 | lo
 	}
 	return d, nil
 }
 
-// hexDigit is the value of a lowercase hexadecimal digit, or 255.
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
+func (d *Digest) parse(text []byte) bool {
+	if len(text) != 2*len(d) {
+		return false
 	}
-	return 255
+	var bad byte
+	for i := range d {
+		hi, lo := digits[text[2*i]], digits[text[2*i+1]]
+		bad |= hi | lo
+		d[i] = hi<<4 | lo
+	}
+	return bad < 16
 }
 
 // String is the text form.

@@ -176,13 +176,11 @@ func ValidToken(s string) bool {
 		return false
 	}
 	for i := range len(s) {
-		c := s[i]
-		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if !alnum && (i == 0 || strings.IndexByte("._:/-", c) < 0) {
+		if classes[s[i]]&inToken == 0 {
 			return false
 		}
 	}
-	return true
+	return classes[s[0]]&alnum != 0
 }
 
 // ValidCode tells whether s has the form of an error code, "stage.symbol" in lower snake.

@@ -49,6 +49,11 @@ func (t Type) OfLetter() bool {
 	return letter
 }
 
+func (t Type) known() bool {
+	_, ok := t.scope()
+	return ok
+}
+
 // Disposition is the state an event of this type brings about, "" for the others.
 func (t Type) Disposition() Disposition {
 	if d := Disposition(t); d.Valid() {
@@ -194,13 +199,23 @@ func (e *Event) members(c *codec) {
 		c.digest("case_prev", &e.CasePrev)
 		text(c, "blob_version", &e.BlobVersion)
 		c.instant("retain_until", &e.RetainUntil)
-		objects(c, "blobs", &e.Blobs)
+		for i, n := 0, list(c, "blobs", &e.Blobs); i < n; i++ {
+			c.item()
+			e.Blobs[i].members(c)
+			c.end(i == n-1)
+		}
 		c.count("size", &e.Size, e.Type == TypeReceived)
 		text(c, "channel", &e.Channel)
 		text(c, "source", &e.Source)
 		text(c, "content_type", &e.ContentType)
 		text(c, "content_encoding", &e.ContentEncoding)
-		object(c, "envelope", &e.Envelope)
+		if c.begin("envelope", e.Envelope != nil) {
+			if c.reading {
+				e.Envelope = new(Envelope)
+			}
+			e.Envelope.members(c)
+			c.end(false)
+		}
 		e.processing(c)
 	}
 	e.people(c)
@@ -222,7 +237,11 @@ func (e *Event) processing(c *codec) {
 	text(c, "evidence", &e.Evidence)
 	text(c, "outcome", &e.Outcome)
 	text(c, "outcome_code", &e.OutcomeCode)
-	objects(c, "findings", &e.Findings)
+	for i, n := 0, list(c, "findings", &e.Findings); i < n; i++ {
+		c.item()
+		e.Findings[i].members(c)
+		c.end(i == n-1)
+	}
 	c.count("findings_total", &e.FindingsTotal, false)
 	text(c, "rules", &e.Rules)
 	c.digest("record_ref", &e.RecordRef)
@@ -248,6 +267,8 @@ func (e *Event) people(c *codec) {
 func (e *Event) Validate() error {
 	letter, _ := e.Type.scope()
 	switch {
+	case e.Type == "":
+		return &FieldError{"type", "is missing"}
 	case e.At.IsZero():
 		return &FieldError{"at", "is missing"}
 	case !ValidToken(e.Actor):

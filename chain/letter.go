@@ -93,14 +93,30 @@ func (l *Letter) members(c *codec) {
 	text(c, "source", &l.Source)
 	text(c, "content_type", &l.ContentType)
 	text(c, "content_encoding", &l.ContentEncoding)
-	objects(c, "submissions", &l.Submissions)
+	for i, n := 0, list(c, "submissions", &l.Submissions); i < n; i++ {
+		c.item()
+		l.Submissions[i].members(c)
+		c.end(i == n-1)
+	}
 	c.count("attempt", &l.Attempt, false)
 	c.count("replays", &l.Replays, false)
 	c.count("losses", &l.Losses, false)
 	c.count("losses_alone", &l.LossesAlone, false)
 	c.instant("next_attempt_at", &l.NextAttemptAt)
-	object(c, "lease", &l.Lease)
-	object(c, "failure", &l.Failure)
+	if c.begin("lease", l.Lease != nil) {
+		if c.reading {
+			l.Lease = new(Lease)
+		}
+		l.Lease.members(c)
+		c.end(false)
+	}
+	if c.begin("failure", l.Failure != nil) {
+		if c.reading {
+			l.Failure = new(Envelope)
+		}
+		l.Failure.members(c)
+		c.end(false)
+	}
 	c.count("failure_seq", &l.FailureSeq, false)
 	c.digest("failure_leaf", &l.FailureLeaf)
 	text(c, "outcome", &l.Outcome)
@@ -113,12 +129,25 @@ func (l *Letter) members(c *codec) {
 }
 
 // AppendText writes l as one line for a store; equal letters have equal lines.
-func (l Letter) AppendText(out []byte) ([]byte, error) { return appendObject(out, &l), nil }
+func (l Letter) AppendText(out []byte) ([]byte, error) {
+	c := codec{out: append(out, '{')}
+	l.members(&c)
+	return append(c.out, '}'), c.err
+}
 
-// ParseLetter reads what AppendText wrote.
+// ParseLetter reads what AppendText wrote. Errors are *GrammarError or *FieldError.
 func ParseLetter(raw []byte) (l Letter, err error) {
-	err = readObject(raw, &l)
-	return l, err
+	var room [64]node
+	nodes, err := scan(raw, room[:0])
+	if err != nil {
+		return Letter{}, err
+	}
+	c := newReader(raw, nodes, 0)
+	l.members(&c)
+	if c.err != nil {
+		return Letter{}, c.err
+	}
+	return l, nil
 }
 
 // Exists tells whether any event made this letter.

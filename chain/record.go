@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -32,8 +33,12 @@ const (
 	seqAt   = prevEnd + len(infix)
 )
 
-// errNewer is the cause of BreakNewer.
-var errNewer = errors.New("written by a newer version of the format")
+// Causes of breaks that have no operand.
+var (
+	errNewer  = errors.New("written by a newer version of the format")
+	errHeader = errors.New("does not begin with v, prev and seq")
+	errLink   = errors.New("prev is not the leaf hash of the event before")
+)
 
 // LeafHash is SHA-256(0x00 || body), the leaf hash of RFC 6962 section 2.1. It is also what prev of the next
 // event holds: one hash serves the chain and the Merkle tree.
@@ -43,15 +48,15 @@ func LeafHash(body []byte) Digest {
 	return sha256.Sum256(append(buf, body...))
 }
 
-// Seal places e right after h and gives it the bytes it will have for good. Errors are *FieldError or
-// *GrammarError: an event that could not be read back is not written.
+// Seal places e right after h and gives it the bytes it will have for good. The record holds the event as a reader
+// will see it: times in UTC and cut to microseconds, members that its type does not have left out. Errors are
+// *FieldError or *GrammarError: an event that could not be read back is not written.
 func (h Head) Seal(e Event) (Record, error) {
-	e.At = Instant(e.At)
+	if !e.Type.known() {
+		return Record{}, &FieldError{"type", "is not one this version writes"}
+	}
 	if err := e.Validate(); err != nil {
 		return Record{}, err
-	}
-	if _, known := e.Type.scope(); !known {
-		return Record{}, &FieldError{"type", "is not one this version writes"}
 	}
 	raw := make([]byte, 0, 768)
 	raw = append(raw, prefix...)
@@ -59,16 +64,18 @@ func (h Head) Seal(e Event) (Record, error) {
 	raw = append(raw, infix...)
 	raw = strconv.AppendUint(raw, h.Size, 10)
 	c := codec{out: raw}
-	e.members(&c)
-	raw = append(c.out, '}')
-	if _, err := scan(raw, make([]member, 0, 40)); err != nil {
-		return Record{}, err
+	if e.members(&c); c.err != nil {
+		return Record{}, c.err
 	}
-	return Record{Seq: h.Size, Leaf: LeafHash(raw), Raw: raw, Event: e}, nil
+	r, err := h.Check(append(c.out, '}'))
+	if err != nil {
+		return Record{}, errors.Unwrap(err)
+	}
+	return r, nil
 }
 
 // Link checks that raw follows h by its first three members, and nothing else: the fast half of Check.
-// The error is a *BrokenError of kind grammar, link or sequence.
+// The error is a *BrokenError of kind grammar, link, sequence or newer.
 func (h Head) Link(raw []byte) (Head, error) {
 	if err := h.link(raw); err != nil {
 		return Head{}, err
@@ -77,41 +84,66 @@ func (h Head) Link(raw []byte) (Head, error) {
 }
 
 func (h Head) link(raw []byte) error {
-	broken := func(kind BreakKind, why string) error { return &BrokenError{h.Size, kind, errors.New(why)} }
-	if len(raw) <= seqAt || string(raw[:len(prefix)]) != prefix || string(raw[prevEnd:seqAt]) != infix {
-		return broken(BreakGrammar, "does not begin with v, prev and seq")
-	}
-	seq, n := uint64(0), seqAt
-	for ; n < len(raw) && '0' <= raw[n] && raw[n] <= '9' && n < seqAt+17; n++ {
-		seq = seq*10 + uint64(raw[n]-'0')
-	}
-	if n == seqAt || raw[seqAt] == '0' && n > seqAt+1 {
-		return broken(BreakGrammar, "seq is not a number")
+	prev, seq, err := header(raw)
+	if err != nil {
+		err.Seq = h.Size
+		return err
 	}
 	if seq != h.Size {
-		return broken(BreakSequence, "seq is "+strconv.FormatUint(seq, 10))
+		return &BrokenError{h.Size, BreakSequence, errors.New("seq is " + strconv.FormatUint(seq, 10))}
 	}
 	var want [2 * sha256.Size]byte
 	hex.Encode(want[:], h.Leaf[:])
-	if string(raw[len(prefix):prevEnd]) != string(want[:]) {
-		return broken(BreakLink, "prev is not the leaf hash of the event before")
+	if string(prev) != string(want[:]) {
+		return &BrokenError{h.Size, BreakLink, errLink}
 	}
 	return nil
+}
+
+// header reads the first three members, byte for byte. Whether prev is a digest is left to the caller.
+func header(raw []byte) (prev []byte, seq uint64, err *BrokenError) {
+	if len(raw) <= seqAt || string(raw[:len(prefix)]) != prefix || string(raw[prevEnd:seqAt]) != infix {
+		if newer(raw) {
+			return nil, 0, &BrokenError{0, BreakNewer, errNewer}
+		}
+		return nil, 0, &BrokenError{0, BreakGrammar, errHeader}
+	}
+	n := seqAt
+	for ; n < len(raw) && digits[raw[n]] < 10 && seq <= MaxInteger; n++ {
+		seq = seq*10 + uint64(digits[raw[n]])
+	}
+	if n == seqAt || n == len(raw) || raw[n] != ',' || raw[seqAt] == '0' && n > seqAt+1 || seq > MaxInteger {
+		return nil, 0, &BrokenError{0, BreakGrammar, errHeader}
+	}
+	return raw[len(prefix):prevEnd], seq, nil
+}
+
+// newer tells whether raw begins as an event of a later version does: v is first, and more than 1.
+func newer(raw []byte) bool {
+	number, ok := bytes.CutPrefix(raw, []byte(`{"v":`))
+	end := bytes.IndexByte(number, ',')
+	if !ok || end < 1 || end > 9 || number[0] == '0' {
+		return false
+	}
+	for _, c := range number[:end] {
+		if digits[c] > 9 {
+			return false
+		}
+	}
+	return parseInteger(number[:end]) > 1
 }
 
 // Check tells whether raw is the event that follows h: its bytes, its link, its members. It is the only place
 // that knows what follows what; append (through Seal), follow, rebuild and verify all stand on it.
 // The error is a *BrokenError. The Record keeps raw, which must not change afterwards.
-func (h Head) Check(raw []byte) (Record, error) {
+func (h Head) Check(raw []byte) (r Record, err error) {
 	if err := h.link(raw); err != nil {
 		return Record{}, err
 	}
-	r, err := Parse(raw)
-	if err != nil {
-		err.(*BrokenError).Seq = h.Size
+	r.Seq, r.Raw = h.Size, raw
+	if err := r.parse(); err != nil {
 		return Record{}, err
 	}
-	r.Seq = h.Size
 	if (r.Seq == 0) != (r.Event.Type == TypeGenesis) {
 		return Record{}, &BrokenError{h.Size, BreakField, &FieldError{"type", "genesis is the first event, and only the first"}}
 	}
@@ -119,31 +151,40 @@ func (h Head) Check(raw []byte) (Record, error) {
 }
 
 // Parse reads one event on its own, without knowing what came before; an exported letter is read this way.
-// The error is a *BrokenError.
-func Parse(raw []byte) (Record, error) {
-	var room [40]member
-	in, err := scan(raw, room[:0])
+// The error is a *BrokenError, whose Seq is 0 as long as the event's own is not known.
+func Parse(raw []byte) (r Record, err error) {
+	prev, seq, broken := header(raw)
+	if broken != nil {
+		return Record{}, broken
+	}
+	if !new(Digest).parse(prev) {
+		return Record{}, &BrokenError{seq, BreakGrammar, errHeader}
+	}
+	r.Seq, r.Raw = seq, raw
+	if err := r.parse(); err != nil {
+		return Record{}, err
+	}
+	return r, nil
+}
+
+// parse reads Raw, whose first three members have been read, into Event and Leaf.
+func (r *Record) parse() error {
+	var room [48]node
+	nodes, err := scanEvent(r.Raw, room[:0])
 	if err != nil {
-		return Record{}, &BrokenError{0, BreakGrammar, err}
+		return &BrokenError{r.Seq, BreakGrammar, err}
 	}
-	if len(in) < 5 || string(in[0].name) != "v" || string(in[1].name) != "prev" || string(in[2].name) != "seq" || in[2].kind != '0' {
-		return Record{}, &BrokenError{0, BreakGrammar, errors.New("does not begin with v, prev and seq")}
-	}
-	seq := parseInteger(in[2].value)
-	if string(in[0].value) != "1" {
-		return Record{}, &BrokenError{seq, BreakNewer, errNewer}
-	}
-	r := Record{Seq: seq, Leaf: LeafHash(raw), Raw: raw}
-	c := codec{in: in[3:], reading: true}
+	c := newReader(r.Raw, nodes, 3)
 	r.Event.members(&c)
+	if !r.Event.Type.known() && r.Event.Type != "" || len(r.Event.Crit) > 0 {
+		return &BrokenError{r.Seq, BreakNewer, errNewer}
+	}
 	if c.err == nil {
 		c.err = r.Event.Validate()
 	}
-	if _, known := r.Event.Type.scope(); !known && r.Event.Type != "" || len(r.Event.Crit) > 0 {
-		return Record{}, &BrokenError{seq, BreakNewer, errNewer}
-	}
 	if c.err != nil {
-		return Record{}, &BrokenError{seq, BreakField, c.err}
+		return &BrokenError{r.Seq, BreakField, c.err}
 	}
-	return r, nil
+	r.Leaf = LeafHash(r.Raw)
+	return nil
 }

@@ -5,37 +5,52 @@ import (
 	"unicode/utf8"
 )
 
-// member is one name and its value, as slices of the event. kind is the value's first byte, '0' for integers.
-type member struct {
-	name, value []byte
-	kind        byte
+// node is one value of an event, with its name when it is a member: positions in the event's bytes. The nodes of an
+// event stand in the order of its text, those of an object or array right after its own and before next.
+type node struct {
+	name, nameEnd int32
+	value, end    int32 // quotes and brackets included
+	next          int32 // the node after this one and all it holds
+	kind          byte  // first byte of the value; '0' for integers, 't' for true and false
+	escaped       bool  // a string that holds an escape
+	bit           uint8 // see nameBit
+}
+
+// nameBit spreads names over 64 bits, so that most absent and most repeated names are told apart by a mask.
+func nameBit[S string | []byte](name S) uint8 {
+	n := len(name)
+	return uint8(n*5+int(name[0])+int(name[n-1])*3+int(name[n/2])) % 64
 }
 
 // scanner walks an event once, byte by byte, and refuses whatever the grammar of the package comment does not have.
-// members is a stack: every open object keeps its own names above base, so repeated names are seen at every level.
 type scanner struct {
-	data    []byte
-	pos     int
-	depth   int
-	members []member
+	data  []byte
+	pos   int
+	depth int
+	nodes []node
 }
 
-// scan checks raw against the grammar and returns its top-level members in order, appended to room.
-func scan(raw []byte, room []member) ([]member, error) {
+// scanEvent checks raw against the grammar and returns its nodes, appended to room.
+func scanEvent(raw []byte, room []node) ([]node, error) {
 	if len(raw) > MaxEvent {
 		return nil, &GrammarError{MaxEvent, "longer than 32 KiB"}
 	}
+	return scan(raw, room)
+}
+
+// scan is scanEvent for an object of any length.
+func scan(raw []byte, room []node) ([]node, error) {
 	if !utf8.Valid(raw) {
 		return nil, &GrammarError{invalidUTF8(raw), "not UTF-8"}
 	}
-	s := scanner{data: raw, members: room[:0]}
+	s := scanner{data: raw, nodes: room}
 	if err := s.object(); err != nil {
 		return nil, err
 	}
 	if s.pos != len(raw) {
 		return nil, s.fail("bytes after the event")
 	}
-	return s.members, nil
+	return s.nodes, nil
 }
 
 func invalidUTF8(raw []byte) (at int) {
@@ -59,105 +74,140 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-func (s *scanner) want(c byte, what string) error {
-	if s.peek() != c {
-		return s.fail(what)
-	}
-	s.pos++
-	return nil
-}
-
-// object leaves its members on the stack when it is the event itself, and takes them off again when nested.
-func (s *scanner) object() error {
-	if err := s.want('{', "an object begins with {"); err != nil {
-		return err
+// enter passes the bracket of an object or array.
+func (s *scanner) enter(open byte) error {
+	if s.peek() != open {
+		return s.fail("an event is an object")
 	}
 	if s.depth++; s.depth > MaxDepth {
 		return s.fail("nested too deep")
 	}
-	base := len(s.members)
-	if s.peek() != '}' {
-		if err := s.list(func() error { return s.member(base) }); err != nil {
-			return err
-		}
+	s.pos++
+	return nil
+}
+
+// more passes what follows an item: a comma, and there is another, or the closing bracket.
+func (s *scanner) more(closing byte) (bool, error) {
+	switch s.peek() {
+	case ',':
+		s.pos++
+		return true, nil
+	case closing:
+		s.pos++
+		s.depth--
+		return false, nil
 	}
-	if err := s.want('}', "a comma or } after a member"); err != nil {
+	return false, s.fail("neither a comma nor the closing bracket after a value")
+}
+
+func (s *scanner) object() error {
+	if err := s.enter('{'); err != nil {
 		return err
 	}
-	if s.depth--; s.depth > 0 {
-		s.members = s.members[:base]
+	if s.peek() == '}' {
+		_, err := s.more('}')
+		return err
+	}
+	base, seen := len(s.nodes), uint64(0)
+	for count, again := 1, true; again; count++ {
+		if count > MaxMembers {
+			return s.fail("too many members")
+		}
+		n, err := s.name()
+		if err != nil {
+			return err
+		}
+		if seen&(1<<n.bit) != 0 && s.repeated(base, s.data[n.name:n.nameEnd]) {
+			return s.fail("a name twice in one object")
+		}
+		seen |= 1 << n.bit
+		if err = s.value(n); err != nil {
+			return err
+		}
+		if again, err = s.more('}'); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// list reads one item and further ones after commas.
-func (s *scanner) list(item func() error) error {
-	for {
-		if err := item(); err != nil {
-			return err
+// repeated tells whether the object whose members begin at base has the name already.
+func (s *scanner) repeated(base int, name []byte) bool {
+	for i := base; i < len(s.nodes); i = int(s.nodes[i].next) {
+		if bytes.Equal(s.data[s.nodes[i].name:s.nodes[i].nameEnd], name) {
+			return true
 		}
-		if s.peek() != ',' {
-			return nil
-		}
-		s.pos++
 	}
+	return false
 }
 
-func (s *scanner) member(base int) error {
-	name, err := s.name()
-	if err != nil {
+func (s *scanner) array() error {
+	if err := s.enter('['); err != nil {
 		return err
 	}
-	if len(s.members)-base == MaxMembers {
-		return s.fail("too many members")
+	if s.peek() == ']' {
+		_, err := s.more(']')
+		return err
 	}
-	for i := base; i < len(s.members); i++ {
-		if bytes.Equal(s.members[i].name, name) {
-			return s.fail("a name twice in one object")
+	for again := true; again; {
+		err := s.value(node{})
+		if err != nil {
+			return err
+		}
+		if again, err = s.more(']'); err != nil {
+			return err
 		}
 	}
-	at := len(s.members)
-	s.members = append(s.members, member{name: name})
-	start := s.pos
-	kind, err := s.value()
-	s.members = s.members[:at+1]
-	s.members[at].value, s.members[at].kind = s.data[start:s.pos], kind
-	return err
+	return nil
 }
 
 // name reads "[a-z][a-z0-9_]*" and its colon.
-func (s *scanner) name() ([]byte, error) {
-	if err := s.want('"', "a member begins with its name"); err != nil {
-		return nil, err
+func (s *scanner) name() (node, error) {
+	if s.peek() != '"' {
+		return node{}, s.fail("a member begins with its name")
 	}
+	s.pos++
 	start := s.pos
-	for c := s.peek(); 'a' <= c && c <= 'z' || s.pos > start && ('0' <= c && c <= '9' || c == '_'); c = s.peek() {
+	for s.pos < len(s.data) && classes[s.data[s.pos]]&inName != 0 {
 		s.pos++
 	}
 	name := s.data[start:s.pos]
-	if len(name) == 0 || s.peek() != '"' {
-		return nil, s.fail("names are a-z, then a-z, 0-9 and _")
+	if len(name) == 0 || name[0] < 'a' || s.peek() != '"' {
+		return node{}, s.fail("names are a-z, then a-z, 0-9 and _")
+	}
+	end := s.pos
+	if s.pos++; s.peek() != ':' {
+		return node{}, s.fail("a colon after a name")
 	}
 	s.pos++
-	return name, s.want(':', "a colon after a name")
+	return node{name: int32(start), nameEnd: int32(end), bit: nameBit(name)}, nil
 }
 
-func (s *scanner) value() (kind byte, err error) {
-	switch c := s.peek(); {
+// value reads a value and adds n, completed, and what it holds.
+func (s *scanner) value(n node) (err error) {
+	at := len(s.nodes)
+	n.value, n.kind = int32(s.pos), s.peek()
+	s.nodes = append(s.nodes, n)
+	switch c := n.kind; {
 	case c == '"':
-		return c, s.text()
+		err = s.text(at)
 	case c == '{':
-		return c, s.object()
+		err = s.object()
 	case c == '[':
-		return c, s.array()
+		err = s.array()
 	case c == 't':
-		return c, s.word("true")
+		err = s.word("true")
 	case c == 'f':
-		return 't', s.word("false")
+		s.nodes[at].kind = 't'
+		err = s.word("false")
 	case '0' <= c && c <= '9':
-		return '0', s.integer()
+		s.nodes[at].kind = '0'
+		err = s.integer()
+	default:
+		err = s.fail("a value is a string, an integer, true, false, an object or an array")
 	}
-	return 0, s.fail("a value is a string, an integer, true, false, an object or an array")
+	s.nodes[at].end, s.nodes[at].next = int32(s.pos), int32(len(s.nodes))
+	return err
 }
 
 func (s *scanner) word(w string) error {
@@ -166,21 +216,6 @@ func (s *scanner) word(w string) error {
 	}
 	s.pos += len(w)
 	return nil
-}
-
-func (s *scanner) array() error {
-	s.pos++
-	if s.depth++; s.depth > MaxDepth {
-		return s.fail("nested too deep")
-	}
-	if s.peek() != ']' {
-		item := func() error { _, err := s.value(); return err }
-		if err := s.list(item); err != nil {
-			return err
-		}
-	}
-	s.depth--
-	return s.want(']', "a comma or ] after an item")
 }
 
 func (s *scanner) integer() error {
@@ -197,25 +232,26 @@ func (s *scanner) integer() error {
 	return nil
 }
 
-// text reads a string: no control characters, the escapes of RFC 8259, no half surrogate pairs.
-func (s *scanner) text() error {
+// text reads a string: no control characters, the escapes of RFC 8259 section 7, no half surrogate pairs.
+func (s *scanner) text(at int) error {
 	s.pos++
-	for s.pos < len(s.data) {
-		switch c := s.data[s.pos]; {
-		case c == '"':
+	for {
+		for s.pos < len(s.data) && classes[s.data[s.pos]]&inText != 0 {
+			s.pos++
+		}
+		switch s.peek() {
+		case '"':
 			s.pos++
 			return nil
-		case c < 0x20:
-			return s.fail("a control character in a string")
-		case c == '\\':
+		case '\\':
+			s.nodes[at].escaped = true
 			if err := s.escape(); err != nil {
 				return err
 			}
 		default:
-			s.pos++
+			return s.fail("a control character in a string, or no end to it")
 		}
 	}
-	return s.fail("a string without end")
 }
 
 func (s *scanner) escape() error {
@@ -254,7 +290,7 @@ func (s *scanner) hex4() (r rune, ok bool) {
 		if 'A' <= c && c <= 'F' {
 			c += 'a' - 'A'
 		}
-		d := hexDigit(c)
+		d := digits[c]
 		if d > 15 {
 			return 0, false
 		}
@@ -263,3 +299,42 @@ func (s *scanner) hex4() (r rune, ok bool) {
 	s.pos += 5
 	return r, true
 }
+
+// Classes of bytes.
+const (
+	inName  = 1 << iota // a-z 0-9 _
+	inText              // stands in a string without an escape
+	inToken             // see ValidToken
+	alnum               // a-z A-Z 0-9
+)
+
+var classes = func() (t [256]byte) {
+	for i := range t {
+		c := byte(i)
+		lower, digit := 'a' <= c && c <= 'z', '0' <= c && c <= '9'
+		if lower || digit || c == '_' {
+			t[c] |= inName
+		}
+		if c >= 0x20 && c != '"' && c != '\\' {
+			t[c] |= inText
+		}
+		if lower || digit || 'A' <= c && c <= 'Z' {
+			t[c] |= alnum | inToken
+		}
+		if bytes.IndexByte([]byte("._:/-"), c) >= 0 {
+			t[c] |= inToken
+		}
+	}
+	return t
+}()
+
+// digits holds the values of the lowercase hexadecimal digits, 255 for all other bytes.
+var digits = func() (t [256]byte) {
+	for i := range t {
+		t[i] = 255
+		if d := bytes.IndexByte([]byte("0123456789abcdef"), byte(i)); d >= 0 {
+			t[i] = byte(d)
+		}
+	}
+	return t
+}()
