@@ -20,8 +20,9 @@ type Config struct {
 	Store *blob.Store
 	State *projection.DB
 
-	Origin   string // of a new log, e.g. "holdfast.example/acme"
-	Software string // version, for the genesis event
+	Anchor   chain.Head // a head stored outside the log, which the log must contain; zero means none
+	Origin   string     // of a new log, e.g. "holdfast.example/acme"
+	Software string     // version, for the genesis event
 
 	MaxRetries uint64         // retries after the first try; 0 means 5
 	MaxReplays uint64         // replays before a letter is parked; 0 means 5
@@ -81,7 +82,26 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 		return nil, fmt.Errorf("fold the log: %w", err)
 	}
 	q.tip = cfg.State.Tip()
+	if err := q.contains(cfg.Anchor); err != nil {
+		return nil, err
+	}
 	return q, q.begin(ctx)
+}
+
+// contains checks that the log has not lost what it held when anchor was stored.
+func (q *Queue) contains(anchor chain.Head) error {
+	switch {
+	case anchor.Size == 0:
+		return nil
+	case q.tip.Size < anchor.Size:
+		return fmt.Errorf("the log has %d events where it had %d: %w", q.tip.Size, anchor.Size, ErrDiverged)
+	}
+	for _, raw := range q.cfg.State.Events(anchor.Size-1, 1) {
+		if chain.LeafHash(raw) == anchor.Leaf {
+			return nil
+		}
+	}
+	return fmt.Errorf("event %d is not the one that was stored: %w", anchor.Size-1, ErrDiverged)
 }
 
 func set(words []string) map[string]bool {

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dvir/holdfast/dvir"
+)
+
+type dvirCmd struct {
+	Check dvirCheckCmd `cmd:"" help:"Judge files as the service would, in their order, without a service."`
+}
+
+type dvirCheckCmd struct {
+	Files       []string  `arg:"" name:"file" help:"Files to judge, - for standard input."`
+	ContentType string    `help:"Content type of the files; default by their names."`
+	Encoding    string    `name:"content-encoding" help:"Content encoding of the files, such as gzip."`
+	Channel     string    `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"mobile_export" help:"Channel they came by."`
+	At          time.Time `help:"Time of receipt to judge by (RFC 3339); default now." placeholder:"TIME"`
+	DvirConfig  string    `help:"Roster and defect aliases (JSON)." placeholder:"FILE" type:"path"`
+	outputFlag
+}
+
+// verdict is the judgement of one file. Stage and code are null where there is nothing to name.
+type verdict struct {
+	File      string    `json:"file"`
+	Outcome   string    `json:"outcome"`
+	Stage     *string   `json:"stage"`
+	ErrorCode *string   `json:"error_code"`
+	Findings  []finding `json:"findings"`
+}
+
+type finding struct {
+	Code    string `json:"code"`
+	Pointer string `json:"pointer"`
+}
+
+// Run judges the files one after another: a file sees what was admitted before it.
+func (c *dvirCheckCmd) Run() error {
+	rules, err := loadRules(c.DvirConfig)
+	if err != nil {
+		return err
+	}
+	if c.At.IsZero() {
+		c.At = time.Now()
+	}
+	var seen dvir.Memory
+	var t table
+	if !c.json() {
+		t = newTable("FILE", "OUTCOME", "CODE", "FINDINGS")
+		defer t.flush()
+	}
+	for _, file := range c.Files {
+		data, err := readFile(file)
+		if err != nil {
+			return err
+		}
+		in := dvir.Input{Data: data, ContentType: contentType(file, c.ContentType), ContentEncoding: c.Encoding,
+			Channel: c.Channel, ReceivedAt: c.At}
+		v := judged(file, seen.Settle(in, rules.Process(in, &seen)))
+		if c.json() {
+			if err := printJSON(v); err != nil {
+				return err
+			}
+			continue
+		}
+		t.row(file, v.Outcome, deref(v.ErrorCode), v.places())
+	}
+	return nil
+}
+
+func judged(file string, r dvir.Result) verdict {
+	v := verdict{File: file, Outcome: string(r.Outcome), Stage: orNull(r.Stage), ErrorCode: orNull(r.Code), Findings: []finding{}}
+	for _, f := range r.Findings {
+		v.Findings = append(v.Findings, finding{f.Code, f.Pointer})
+	}
+	return v
+}
+
+// places lists the findings on one line.
+func (v verdict) places() string {
+	var out []string
+	for _, f := range v.Findings {
+		out = append(out, strings.TrimSuffix(f.Code+" "+f.Pointer, " "))
+	}
+	return strings.Join(out, ", ")
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// readFile reads a file, or standard input for "-".
+func readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the file: %w", err)
+	}
+	return data, nil
+}
+
+// contentTypes are the declarations for files by their names; the processor looks at the bytes as well.
+var contentTypes = []struct{ suffix, kind string }{
+	{".json", "application/json"}, {".xml", "text/xml"}, {".csv", "text/csv"}, {".pdf", "application/pdf"},
+	{".zip", "application/zip"}, {".gz", "application/gzip"}, {".html", "text/html"}, {".png", "image/png"},
+	{".jpg", "image/jpeg"}, {".jpeg", "image/jpeg"}, {".tif", "image/tiff"}, {".tiff", "image/tiff"}, {".txt", "text/plain"},
+}
+
+// contentType is what was declared, or what the name suggests.
+func contentType(file, declared string) string {
+	if declared != "" {
+		return declared
+	}
+	for _, t := range contentTypes {
+		if strings.HasSuffix(strings.ToLower(file), t.suffix) {
+			return t.kind
+		}
+	}
+	return "application/octet-stream"
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+)
+
+// outputFlag is the choice every verb has.
+type outputFlag struct {
+	Output string `enum:"table,json" default:"table" short:"o" help:"Output: table or json."`
+}
+
+func (o outputFlag) json() bool { return o.Output == "json" }
+
+// printJSON writes v as one line.
+func printJSON(v any) error {
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table prints rows under a head, columns aligned.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(head ...string) table {
+	t := table{tabwriter.NewWriter(os.Stdout, 2, 8, 2, ' ', 0)}
+	t.row(head...)
+	return t
+}
+
+func (t table) row(cells ...string) { fmt.Fprintln(t.w, printable(strings.Join(cells, "\t"))) }
+
+func (t table) flush() error { return t.w.Flush() }
+
+// isTerminal tells whether f is a terminal: progress is shown only there.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

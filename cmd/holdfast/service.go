@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-dvir/holdfast/audit"
+	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/deadletter"
+	"github.com/holdfast-dvir/holdfast/dvir"
+	"github.com/holdfast-dvir/holdfast/jetstream"
+	"github.com/holdfast-dvir/holdfast/process"
+	"github.com/holdfast-dvir/holdfast/projection"
+	"github.com/holdfast-dvir/holdfast/web"
+)
+
+// folder is where a service keeps everything; its methods name the parts.
+type folder string
+
+func (f folder) part(name string) string { return filepath.Join(string(f), name) }
+func (f folder) logDir() string          { return f.part("log") }
+func (f folder) blobs() string           { return f.part("blobs") }
+func (f folder) state() string           { return f.part("state.db") }
+func (f folder) anchor() string          { return f.part("head") }
+func (f folder) node() string            { return f.part("node") }
+func (f folder) tokens() string          { return f.part("tokens.json") }
+func (f folder) adminToken() string      { return f.part("admin-token") }
+
+// settings are the flags of a service.
+type settings struct {
+	Data        folder `default:"./holdfast-data" help:"Folder of log, payloads and state." placeholder:"DIR"`
+	Listen      string `default:"127.0.0.1:8420" help:"Address of the HTTP API." placeholder:"ADDR"`
+	Origin      string `default:"holdfast.local/dvir" help:"Name of a new log, for its genesis event."`
+	DvirConfig  string `help:"Roster and defect aliases of the built-in processor (JSON)." placeholder:"FILE" type:"path"`
+	Workers     int    `default:"4" help:"Payloads processed at a time."`
+	MaxPayload  int64  `default:"67108864" help:"Largest payload, in bytes."`
+	Retention   int    `default:"18" help:"Months that payloads are kept, at least 3 (49 CFR 396.11(a)(4))."`
+	NoImmutable bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
+	NatsURL     string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
+	LogLevel    string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+}
+
+// service is everything that runs in one process, wired.
+type service struct {
+	cfg      settings
+	log      *slog.Logger
+	events   *jetstream.Log
+	store    *blob.Store
+	state    *projection.DB
+	queue    *deadletter.Queue
+	pool     *process.Pool
+	listener net.Listener
+	handler  http.Handler
+}
+
+// openService opens the parts from the bottom up. The folder lock of the log is taken first: whoever holds it
+// owns the folder.
+func openService(ctx context.Context, cfg settings, log *slog.Logger) (s *service, err error) {
+	s = &service{cfg: cfg, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if err := os.MkdirAll(string(cfg.Data), 0o700); err != nil {
+		return s, fmt.Errorf("data folder: %w", err)
+	}
+	if s.events, err = jetstream.Open(ctx, jetstream.Config{Dir: cfg.Data.logDir(), URL: cfg.NatsURL, Logger: log}); err != nil {
+		return s, err
+	}
+	if err := s.openStore(ctx); err != nil {
+		return s, err
+	}
+	if err := s.openQueue(ctx); err != nil {
+		return s, err
+	}
+	if err := s.openPool(); err != nil {
+		return s, err
+	}
+	return s, s.openWeb(ctx)
+}
+
+func (s *service) openStore(ctx context.Context) error {
+	dir, err := blob.OpenDir(s.cfg.Data.blobs(), blob.DirConfig{NoImmutable: s.cfg.NoImmutable})
+	if err != nil {
+		return err
+	}
+	for _, t := range dir.Describe().Traits {
+		if !t.OK {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "payload store", slog.String("trait", t.Name), slog.String("note", t.Note))
+		}
+	}
+	s.store, err = blob.NewStore(dir, blob.Config{MaxSize: s.cfg.MaxPayload, Retention: blob.Retention{Months: s.cfg.Retention}})
+	return err
+}
+
+// openQueue opens the projection, rebuilding it from the log if the file is unusable, and the queue over it.
+func (s *service) openQueue(ctx context.Context) error {
+	if err := s.openState(ctx); err != nil {
+		return err
+	}
+	anchor, err := audit.ReadAnchor(s.cfg.Data.anchor())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.queue, err = deadletter.Open(ctx, deadletter.Config{Log: s.events, Store: s.store, State: s.state,
+		Anchor: anchor.Head, Origin: s.cfg.Origin, Software: "holdfast/" + version(), Jitter: mathrand.Float64,
+		Codes: dvirCodes(), Vocabulary: slices.Collect(dvir.Vocabulary())})
+	return err
+}
+
+func (s *service) openState(ctx context.Context) (err error) {
+	path := s.cfg.Data.state()
+	s.state, err = projection.Open(path)
+	var unusable *projection.UnusableError
+	if !errors.As(err, &unusable) {
+		return err
+	}
+	s.log.LogAttrs(ctx, slog.LevelWarn, "projection is rebuilt from the log", slog.String("why", unusable.Why))
+	if _, err := projection.Rebuild(ctx, s.events, path); err != nil {
+		return err
+	}
+	s.state, err = projection.Open(path)
+	return err
+}
+
+func dvirCodes() (codes []string) {
+	for _, c := range dvir.Codes() {
+		codes = append(codes, c.Code)
+	}
+	return codes
+}
+
+func (s *service) openPool() error {
+	rules, err := loadRules(s.cfg.DvirConfig)
+	if err != nil {
+		return err
+	}
+	node, err := nodeID(s.cfg.Data.node())
+	if err != nil {
+		return err
+	}
+	builtin := &process.Builtin{Rules: rules, Queue: s.queue, Records: s.state, Store: s.store}
+	s.pool = process.NewPool(process.Config{Queue: s.queue, State: s.state, Store: s.store, Processor: builtin,
+		Node: node, Workers: s.cfg.Workers, Log: s.log})
+	return nil
+}
+
+// loadRules makes the built-in processor with the site configuration in path, if there is one.
+func loadRules(path string) (*dvir.Processor, error) {
+	var cfg dvir.Config
+	if path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if cfg, err = dvir.ParseConfig(data); err != nil {
+			return nil, &exitError{exitRefused, err.Error()}
+		}
+	}
+	return dvir.New(cfg)
+}
+
+// nodeID names this instance over restarts, so that it knows its own leases again.
+func nodeID(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if id := strings.TrimSpace(string(text)); err == nil && chain.ValidToken(id) {
+		return id, nil
+	}
+	var random [6]byte
+	rand.Read(random[:])
+	id := "node-" + hex.EncodeToString(random[:])
+	return id, os.WriteFile(path, []byte(id+"\n"), 0o600)
+}
+
+func (s *service) openWeb(ctx context.Context) error {
+	tokens, err := web.OpenTokens(s.cfg.Data.tokens())
+	if err != nil {
+		return err
+	}
+	secret, err := tokens.EnsureAdmin()
+	if err != nil {
+		return err
+	}
+	if secret != "" {
+		if err := os.WriteFile(s.cfg.Data.adminToken(), []byte(secret+"\n"), 0o600); err != nil {
+			return err
+		}
+		s.log.LogAttrs(ctx, slog.LevelInfo, "admin token created", slog.String("file", s.cfg.Data.adminToken()))
+	}
+	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+		return err
+	}
+	s.handler = web.Handler(web.Config{Queue: s.queue, State: s.state, Tokens: tokens, MaxPayload: s.cfg.MaxPayload,
+		Version: version(), Log: s.log, Ready: s.ready})
+	return nil
+}
+
+// ready tells whether submissions can be taken: the log answers.
+func (s *service) ready(ctx context.Context) error { return s.events.Healthy(ctx) }
+
+// url is where the API listens.
+func (s *service) url() string { return "http://" + s.listener.Addr().String() }
+
+const (
+	anchorEvery  = 5 * time.Second
+	shutdownTime = 15 * time.Second
+)
+
+// run serves until ctx is done, then ends from the top down: no new requests, running payloads finish, the last
+// decisions are appended, the projection closes.
+func (s *service) run(ctx context.Context) error {
+	core, stopCore := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopCore()
+	below, belowCtx := errgroup.WithContext(core)
+	below.Go(func() error { return s.queue.Run(belowCtx) })
+	below.Go(func() error { return s.state.Follow(belowCtx, s.events) })
+	below.Go(func() error { return s.keepAnchor(belowCtx) })
+
+	above, aboveCtx := errgroup.WithContext(ctx)
+	above.Go(func() error { return s.pool.Run(aboveCtx) })
+	above.Go(func() error { return s.serveHTTP(aboveCtx) })
+	above.Go(func() error {
+		select {
+		case <-aboveCtx.Done():
+			return nil
+		case <-belowCtx.Done():
+			return below.Wait()
+		}
+	})
+	err := above.Wait()
+	stopCore()
+	if below := below.Wait(); !errors.Is(below, context.Canceled) && err == nil {
+		err = below
+	}
+	return errors.Join(err, s.storeAnchor())
+}
+
+func (s *service) serveHTTP(ctx context.Context) error {
+	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(s.listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		return server.Close()
+	}
+	return nil
+}
+
+// keepAnchor writes the head of the log to a file of its own, so that a log cut back later is noticed.
+func (s *service) keepAnchor(ctx context.Context) error {
+	tick := time.NewTicker(anchorEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if err := s.storeAnchor(); err != nil {
+				s.log.LogAttrs(ctx, slog.LevelError, "head not stored", slog.String("file", s.cfg.Data.anchor()))
+			}
+		}
+	}
+}
+
+func (s *service) storeAnchor() error {
+	if s.queue == nil || s.state.Tip().Size == 0 {
+		return nil
+	}
+	return audit.WriteAnchor(s.cfg.Data.anchor(), audit.Anchor{LogID: s.queue.LogID(), Head: s.state.Tip().Head})
+}
+
+// close releases what openService took, in reverse.
+func (s *service) close() error {
+	var errs []error
+	if s.listener != nil {
+		_ = s.listener.Close() // already closed after serving
+	}
+	if s.state != nil {
+		errs = append(errs, s.state.Close())
+	}
+	if s.events != nil {
+		errs = append(errs, s.events.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/holdfast-dvir/holdfast/web"
+)
+
+type tokenCmd struct {
+	Create tokenCreateCmd `cmd:"" help:"Create a token and print its secret, once."`
+	List   tokenListCmd   `cmd:"" help:"List tokens; secrets are not stored."`
+	Revoke tokenRevokeCmd `cmd:"" help:"Revoke a token by its name."`
+}
+
+type tokenFlags struct {
+	Data folder `default:"./holdfast-data" help:"Folder of the service." placeholder:"DIR"`
+	outputFlag
+}
+
+type tokenCreateCmd struct {
+	Name string `arg:"" help:"Name of the holder: an identifier, not a person's name."`
+	Role string `enum:"submitter,worker,reviewer,auditor,admin" required:"" help:"submitter, worker, reviewer, auditor or admin."`
+	tokenFlags
+}
+
+func (c *tokenCreateCmd) Run() error {
+	tokens, err := web.OpenTokens(c.Data.tokens())
+	if err != nil {
+		return err
+	}
+	secret, err := tokens.Create(c.Name, web.Role(c.Role))
+	if err != nil {
+		return &exitError{exitRefused, err.Error()}
+	}
+	if c.json() {
+		return printJSON(map[string]string{"name": c.Name, "role": c.Role, "secret": secret})
+	}
+	fmt.Println(secret)
+	return nil
+}
+
+type tokenListCmd struct{ tokenFlags }
+
+func (c *tokenListCmd) Run() error {
+	tokens, err := web.OpenTokens(c.Data.tokens())
+	if err != nil {
+		return err
+	}
+	all, err := tokens.List()
+	if err != nil {
+		return err
+	}
+	if c.json() {
+		return printJSON(all)
+	}
+	t := newTable("NAME", "ROLE", "CREATED")
+	for _, token := range all {
+		t.row(token.Name, string(token.Role), token.Created.UTC().Format("2006-01-02T15:04:05Z"))
+	}
+	return t.flush()
+}
+
+type tokenRevokeCmd struct {
+	Name string `arg:"" help:"Name of the token."`
+	tokenFlags
+}
+
+func (c *tokenRevokeCmd) Run() error {
+	tokens, err := web.OpenTokens(c.Data.tokens())
+	if err != nil {
+		return err
+	}
+	if err := tokens.Revoke(c.Name); err != nil {
+		return &exitError{exitNotFound, err.Error()}
+	}
+	return nil
+}
