@@ -81,8 +81,8 @@ type Result struct {
 type Record struct {
 	// JSON holds the canonical bytes {"record":1,"rules":...,"report":...,"severity":
 	// {"score","band"},"warnings":[{"code","pointer"}]}: the report's members sorted by
-	// name, numbers as spelled. The same report under the same rules, configuration and
-	// history gives the same bytes; the time of receipt is not in them.
+	// name, numbers as spelled. The same report with the same warnings gives the same
+	// bytes; the time of receipt is not in them.
 	JSON []byte
 
 	Vendor   string // source.vendor
