@@ -172,8 +172,8 @@ func (q *Queue) Release(ctx context.Context, j Job) error {
 // Lose records that an attempt ended without an outcome, for which nobody can be blamed: it uses no attempt, and
 // the letter runs alone next time. Lost too often alone, it is quarantined.
 // cause is chain.LostService or chain.LostWorker. Errors: ErrStaleLease.
-func (q *Queue) Lose(ctx context.Context, ref chain.Digest, lease chain.Lease, cause string) error {
-	return q.lost(ctx, Job{Letter: chain.Letter{Ref: ref, Lease: &lease}}, cause)
+func (q *Queue) Lose(ctx context.Context, leased chain.Letter, cause string) error {
+	return q.lost(ctx, Job{Letter: leased}, cause)
 }
 
 func (q *Queue) lost(ctx context.Context, j Job, cause string) error {

@@ -96,10 +96,12 @@ func (q *Queue) contains(anchor chain.Head) error {
 	case q.tip.Size < anchor.Size:
 		return fmt.Errorf("the log has %d events where it had %d: %w", q.tip.Size, anchor.Size, ErrDiverged)
 	}
-	for _, raw := range q.cfg.State.Events(anchor.Size-1, 1) {
-		if chain.LeafHash(raw) == anchor.Leaf {
-			return nil
-		}
+	lines, err := q.cfg.State.Events(anchor.Size-1, 1)
+	if err != nil {
+		return err
+	}
+	if len(lines) == 1 && chain.LeafHash(lines[0]) == anchor.Leaf {
+		return nil
 	}
 	return fmt.Errorf("event %d is not the one that was stored: %w", anchor.Size-1, ErrDiverged)
 }

@@ -11,17 +11,11 @@ import (
 // overlay is state newer than the projection's.
 type overlay struct {
 	letters map[chain.Digest]chain.Letter
-	records map[chain.Digest]admitted // by record_version
-}
-
-// admitted is the first record of a report's identity and version.
-type admitted struct {
-	projection.RecordEntry
-	seq uint64
+	records map[chain.Digest]projection.RecordEntry // by record_version
 }
 
 func newOverlay() overlay {
-	return overlay{map[chain.Digest]chain.Letter{}, map[chain.Digest]admitted{}}
+	return overlay{map[chain.Digest]chain.Letter{}, map[chain.Digest]projection.RecordEntry{}}
 }
 
 func (o overlay) merge(newer overlay) {
@@ -32,7 +26,7 @@ func (o overlay) merge(newer overlay) {
 // forget drops what a projection of size events knows itself.
 func (o overlay) forget(size uint64) {
 	maps.DeleteFunc(o.letters, func(_ chain.Digest, l chain.Letter) bool { return l.LastSeq < size })
-	maps.DeleteFunc(o.records, func(_ chain.Digest, a admitted) bool { return a.seq < size })
+	maps.DeleteFunc(o.records, func(_ chain.Digest, r projection.RecordEntry) bool { return r.Seq < size })
 }
 
 // view is the state at a head of the log: the projection, what came after it, and what this block adds.
@@ -70,11 +64,11 @@ func (v *view) existing(ref chain.Digest) (chain.Letter, error) {
 
 // admitted finds the first record of a report's identity and version.
 func (v *view) admitted(version chain.Digest) (projection.RecordEntry, bool, error) {
-	if a, ok := v.local.records[version]; ok {
-		return a.RecordEntry, true, nil
+	if r, ok := v.local.records[version]; ok {
+		return r, true, nil
 	}
-	if a, ok := v.q.recent.records[version]; ok {
-		return a.RecordEntry, true, nil
+	if r, ok := v.q.recent.records[version]; ok {
+		return r, true, nil
 	}
 	return v.q.cfg.State.RecordVersion(version)
 }
@@ -100,8 +94,8 @@ func (v *view) fold(record chain.Record) error {
 	if _, known, err := v.admitted(e.RecordVersion); err != nil || known {
 		return err
 	}
-	entry := projection.RecordEntry{PayloadRef: e.PayloadRef, RecordRef: e.RecordRef, Content: e.RecordContent}
-	v.local.records[e.RecordVersion] = admitted{entry, record.Seq}
+	v.local.records[e.RecordVersion] = projection.RecordEntry{PayloadRef: e.PayloadRef, RecordRef: e.RecordRef,
+		Content: e.RecordContent, Seq: record.Seq}
 	return nil
 }
 

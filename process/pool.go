@@ -29,7 +29,7 @@ type Config struct {
 // Pool is the scheduler and its workers.
 type Pool struct {
 	cfg  Config
-	work chan chain.Digest
+	work chan chain.Letter
 	// alone is held by every running letter, and exclusively by one that must run alone.
 	alone sync.RWMutex
 
@@ -46,6 +46,7 @@ const (
 	expiryEvery = 5 * time.Second  // how often leases of others are looked at
 	expiryGrace = 10 * time.Second // clocks of instances may differ by this much
 	faultPause  = time.Second      // before a letter is given back after a fault of ours
+	maxHeld     = 10_000           // leases looked at in one go
 	finishFor   = 30 * time.Second // how long recording an outcome may take once the service is stopping
 )
 
@@ -57,7 +58,7 @@ func NewPool(cfg Config) *Pool {
 	if cfg.LeaseFor == 0 {
 		cfg.LeaseFor = time.Minute
 	}
-	return &Pool{cfg: cfg, work: make(chan chain.Digest), busy: map[chain.Digest]uint64{}}
+	return &Pool{cfg: cfg, work: make(chan chain.Letter), busy: map[chain.Digest]uint64{}}
 }
 
 // Run processes due letters until ctx is done, then waits for those that are running. It returns nil or a fault
@@ -70,8 +71,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	for i := range p.cfg.Workers {
 		worker := fmt.Sprintf("%s/%d", p.cfg.Node, i)
 		workers.Go(func() {
-			for ref := range p.work {
-				p.run(ctx, ref, worker)
+			for l := range p.work {
+				p.run(ctx, l, worker)
 			}
 		})
 	}
@@ -91,12 +92,17 @@ func ended(ctx context.Context, err error) error {
 
 // reclaim gives back what an earlier run of this instance held: the folder lock says that it is dead.
 func (p *Pool) reclaim(ctx context.Context) error {
-	held, err := p.cfg.State.LeasesOf(p.cfg.Node + "/")
+	held, err := p.cfg.State.LeasesOf(p.cfg.Node+"/", maxHeld)
 	if err != nil {
 		return err
 	}
-	for _, h := range held {
-		err := p.cfg.Queue.Lose(ctx, h.Ref, h.Lease, chain.LostService)
+	return p.lose(ctx, held, chain.LostService)
+}
+
+// lose gives back the letters whose workers are gone.
+func (p *Pool) lose(ctx context.Context, held []chain.Letter, cause string) error {
+	for _, l := range held {
+		err := p.cfg.Queue.Lose(ctx, l, cause)
 		if err != nil && !errors.Is(err, deadletter.ErrStaleLease) {
 			return err
 		}
@@ -114,18 +120,18 @@ func (p *Pool) schedule(ctx context.Context) error {
 			}
 		}
 		changed := p.cfg.State.Changed()
-		refs, next, err := p.due()
+		letters, next, err := p.due()
 		if err != nil {
 			return err
 		}
-		for _, ref := range refs {
+		for _, l := range letters {
 			select {
-			case p.work <- ref:
+			case p.work <- l:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		if len(refs) > 0 {
+		if len(letters) > 0 {
 			continue
 		}
 		if err := wait(ctx, changed, next, expiry); err != nil {
@@ -150,7 +156,7 @@ func wait(ctx context.Context, changed <-chan struct{}, next, expiry time.Time) 
 }
 
 // due lists letters to hand out, marked busy, oldest first.
-func (p *Pool) due() (fresh []chain.Digest, next time.Time, err error) {
+func (p *Pool) due() (fresh []chain.Letter, next time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	folded := p.cfg.State.Tip().Size
@@ -159,11 +165,11 @@ func (p *Pool) due() (fresh []chain.Digest, next time.Time, err error) {
 			delete(p.busy, ref)
 		}
 	}
-	refs, next, err := p.cfg.State.Due(time.Now(), len(p.busy)+4*p.cfg.Workers)
-	for _, ref := range refs {
-		if _, busy := p.busy[ref]; !busy {
-			p.busy[ref] = running
-			fresh = append(fresh, ref)
+	letters, next, err := p.cfg.State.Due(time.Now(), len(p.busy)+4*p.cfg.Workers)
+	for _, l := range letters {
+		if _, busy := p.busy[l.Ref]; !busy {
+			p.busy[l.Ref] = running
+			fresh = append(fresh, l)
 		}
 	}
 	return fresh, next, err
@@ -178,29 +184,23 @@ func (p *Pool) done(ref chain.Digest, size uint64) {
 
 // expire gives back letters whose lease ran out: their worker is gone, here or elsewhere.
 func (p *Pool) expire(ctx context.Context, now time.Time) error {
-	held, err := p.cfg.State.ExpiredLeases(now.Add(-expiryGrace))
+	held, err := p.cfg.State.ExpiredLeases(now.Add(-expiryGrace), maxHeld)
 	if err != nil {
 		return err
 	}
-	for _, h := range held {
-		err := p.cfg.Queue.Lose(ctx, h.Ref, h.Lease, chain.LostWorker)
-		if err != nil && !errors.Is(err, deadletter.ErrStaleLease) {
-			return err
-		}
-	}
-	return nil
+	return p.lose(ctx, held, chain.LostWorker)
 }
 
 // run takes one letter from lease to outcome. Once leased, it is finished even if the service is stopping.
-func (p *Pool) run(ctx context.Context, ref chain.Digest, worker string) {
-	size, err := p.attempt(ctx, ref, worker)
+func (p *Pool) run(ctx context.Context, l chain.Letter, worker string) {
+	size, err := p.attempt(ctx, l, worker)
 	var refused *chain.TransitionError
 	if err != nil && ctx.Err() == nil && !errors.As(err, &refused) {
 		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "letter given back",
-			slog.String("payload_ref", ref.String()), slog.String("fault", fault(err)))
+			slog.String("payload_ref", l.Ref.String()), slog.String("fault", fault(err)))
 		pause(ctx, faultPause)
 	}
-	p.done(ref, size)
+	p.done(l.Ref, size)
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -226,14 +226,10 @@ func fault(err error) string {
 }
 
 // attempt leases, runs and settles a letter, and tells the log size at which that shows.
-func (p *Pool) attempt(ctx context.Context, ref chain.Digest, worker string) (uint64, error) {
-	l, err := p.cfg.State.Letter(ref)
-	if err != nil {
-		return 0, err
-	}
+func (p *Pool) attempt(ctx context.Context, l chain.Letter, worker string) (uint64, error) {
 	unlock := p.lock(l.Losses > 0)
 	defer unlock()
-	job, err := p.cfg.Queue.Lease(ctx, ref, worker, p.cfg.LeaseFor)
+	job, err := p.cfg.Queue.Lease(ctx, l.Ref, worker, p.cfg.LeaseFor)
 	if err != nil {
 		return p.cfg.State.Tip().Size, err
 	}
