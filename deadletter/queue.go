@@ -37,7 +37,8 @@ type Queue struct {
 	codes    map[string]bool
 	words    map[string]bool
 	requests chan *request
-	unsure   atomic.Bool // an append is unknown: refuse quickly until the log has told
+	ended    chan struct{} // closed when Run is over: nothing is appended any more
+	unsure   atomic.Bool   // an append is unknown: refuse quickly until the log has told
 
 	// Owned by Run, and by Open before it.
 	tip    chain.Tip
@@ -74,7 +75,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 		cfg.Jitter = func() float64 { return 0 }
 	}
 	q := &Queue{cfg: cfg, codes: set(cfg.Codes), words: set(cfg.Vocabulary),
-		requests: make(chan *request, maxWaiting), recent: newOverlay()}
+		requests: make(chan *request, maxWaiting), ended: make(chan struct{}), recent: newOverlay()}
 	if err := q.agree(ctx); err != nil {
 		return nil, err
 	}
@@ -165,15 +166,16 @@ func (q *Queue) begin(ctx context.Context) error {
 // LogID is the random identity of the log, from its genesis event.
 func (q *Queue) LogID() string { return q.logID }
 
-// Run appends decisions until ctx is done. Requests still waiting then fail with ErrUnavailable.
+// Run appends decisions until ctx is done or a broken event forbids to go on. It runs once. Requests still
+// waiting then, and all later ones, fail with ErrUnavailable.
 func (q *Queue) Run(ctx context.Context) error {
+	defer close(q.ended)
 	for {
 		batch, err := q.gather(ctx)
 		if err == nil {
 			err = q.commit(ctx, batch)
 		}
 		if err != nil {
-			q.drain()
 			return err
 		}
 	}
@@ -197,17 +199,6 @@ func (q *Queue) gather(ctx context.Context) ([]*request, error) {
 		}
 	}
 	return batch, nil
-}
-
-func (q *Queue) drain() {
-	for {
-		select {
-		case r := <-q.requests:
-			r.answer(ErrUnavailable)
-		default:
-			return
-		}
-	}
 }
 
 // commit decides and appends batch, in as many blocks as it needs, and answers every request.
@@ -325,13 +316,27 @@ func (q *Queue) do(ctx context.Context, decide func(*view) (chain.Event, error))
 	r := &request{ctx: ctx, decide: decide, done: make(chan struct{})}
 	select {
 	case q.requests <- r:
+	case <-q.ended:
+		return chain.Record{}, ErrUnavailable
 	case <-ctx.Done():
 		return chain.Record{}, ctx.Err()
 	}
+	return q.await(ctx, r)
+}
+
+// await waits for the answer to r. An answer that is there counts, even if Run has ended.
+func (q *Queue) await(ctx context.Context, r *request) (chain.Record, error) {
 	select {
 	case <-r.done:
 		return r.record, r.err
 	case <-ctx.Done():
 		return chain.Record{}, ctx.Err()
+	case <-q.ended:
+	}
+	select {
+	case <-r.done:
+		return r.record, r.err
+	default:
+		return chain.Record{}, ErrUnavailable
 	}
 }

@@ -1,0 +1,18 @@
+package deadletter
+
+import "github.com/holdfast-dvir/holdfast/blob"
+
+// Refusals of the payload store, under names that callers above the queue can use without knowing the store.
+var (
+	ErrStoreReadOnly  = blob.ErrReadOnly
+	ErrNoSpace        = blob.ErrNoSpace
+	ErrPayloadMissing = blob.ErrNotFound
+	// ErrUpload: the stream given as a body broke off. The store is not to blame, and nothing was kept.
+	ErrUpload = blob.ErrSource
+)
+
+// PayloadTooLargeError reports a body beyond the store's limit, which it names.
+type PayloadTooLargeError = blob.TooLargeError
+
+// PayloadCorruptError reports stored bytes that no longer hash to their reference.
+type PayloadCorruptError = blob.CorruptError
