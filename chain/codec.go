@@ -64,12 +64,13 @@ func (c *codec) fail(name, rule string) {
 // take finds the member called name, which is the next one unless a stranger came between. ok is false when it is
 // absent or of another kind.
 func (c *codec) take(name string, kind byte, rule string) (at int32, ok bool) {
+	bit := nameBit(name)
+	if c.at.names&(1<<bit) == 0 {
+		return 0, false
+	}
 	at = c.at.next
-	if at >= c.at.to || !c.named(at, name) {
-		if c.at.names&(1<<nameBit(name)) == 0 {
-			return 0, false
-		}
-		for at = c.at.from; at < c.at.to && !c.named(at, name); {
+	if at >= c.at.to || !c.named(at, bit, name) {
+		for at = c.at.from; at < c.at.to && !c.named(at, bit, name); {
 			at = c.nodes[at].next
 		}
 		if at >= c.at.to {
@@ -84,9 +85,9 @@ func (c *codec) take(name string, kind byte, rule string) (at int32, ok bool) {
 	return at, true
 }
 
-func (c *codec) named(i int32, name string) bool {
-	n := &c.nodes[i]
-	return string(c.data[n.name:n.nameEnd]) == name
+func (c *codec) named(at int32, bit uint8, name string) bool {
+	n := &c.nodes[at]
+	return n.bit == bit && string(c.data[n.name:n.nameEnd]) == name
 }
 
 // inner is what stands between the quotes of a string.

@@ -145,7 +145,7 @@ func (e *Envelope) Validate() error {
 	case utf8.RuneCountInString(e.LastError) > MaxLastError:
 		return &FieldError{"last_error", "must have at most 500 characters"}
 	case !e.Channel.Valid():
-		return &FieldError{"channel", "must be ocr_document, mobile_export, telematics_api, manual_entry or other"}
+		return &FieldError{"channel", channelRule}
 	case e.Source != "" && !ValidToken(e.Source):
 		return &FieldError{"source", tokenRule}
 	case !ValidToken(e.Rule):
@@ -167,7 +167,11 @@ func (e *Envelope) validateDisposition() error {
 	return nil
 }
 
-const tokenRule = "must be 1 to 80 of A-Z a-z 0-9 . _ : / - and begin with a letter or digit"
+// Rules that several members share.
+const (
+	channelRule = "must be ocr_document, mobile_export, telematics_api, manual_entry or other"
+	tokenRule   = "must be 1 to 80 of A-Z a-z 0-9 . _ : / - and begin with a letter or digit"
+)
 
 // ValidToken tells whether s can serve as an identifier in events: short, printable, and too narrow for
 // names, mail addresses and free text.

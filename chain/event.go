@@ -288,8 +288,11 @@ func (e *Event) Validate() error {
 	return nil
 }
 
+// field is a text and the name of its member.
+type field struct{ name, value string }
+
 func (e *Event) validateTexts() error {
-	for _, f := range []struct{ name, value string }{
+	for _, f := range [...]field{
 		{"source", e.Source}, {"worker", e.Worker}, {"outcome_code", e.OutcomeCode}, {"rules", e.Rules},
 		{"plan", e.Plan}, {"owner", e.Owner}, {"tag", e.Tag}, {"evidence", e.Evidence},
 	} {
@@ -297,13 +300,28 @@ func (e *Event) validateTexts() error {
 			return &FieldError{f.name, tokenRule}
 		}
 	}
-	for _, f := range []struct{ name, value string }{{"reason", e.Reason}, {"note", e.Note}} {
+	for _, f := range [...]field{
+		{"blob_version", e.BlobVersion}, {"content_type", e.ContentType}, {"content_encoding", e.ContentEncoding},
+		{"origin", e.Origin}, {"log_id", e.LogID}, {"software", e.Software},
+	} {
+		if len(f.value) > MaxText {
+			return &FieldError{f.name, textRule}
+		}
+	}
+	for _, key := range e.Keys {
+		if key == "" || len(key) > MaxText {
+			return &FieldError{"keys", "must have 1 to 200 bytes each"}
+		}
+	}
+	for _, f := range [...]field{{"reason", e.Reason}, {"note", e.Note}} {
 		if utf8.RuneCountInString(f.value) > MaxReason {
 			return &FieldError{f.name, "must have at most 500 characters"}
 		}
 	}
 	return nil
 }
+
+const textRule = "must have at most 200 bytes"
 
 func (e *Event) validateLetter() error {
 	switch {
@@ -313,32 +331,70 @@ func (e *Event) validateLetter() error {
 		return &FieldError{"blob_version", "blob_version and retain_until must locate the payload"}
 	case (e.CaseSeq == 0) != e.CasePrev.IsZero():
 		return &FieldError{"case_prev", "is absent in the first event of a letter, and only there"}
-	case len(e.ContentType) > MaxContentType:
-		return &FieldError{"content_type", "must have at most 200 bytes"}
-	case len(e.Findings) > MaxFindings || uint64(len(e.Findings)) > e.FindingsTotal:
-		return &FieldError{"findings", "are at most 48, and no more than findings_total"}
+	case e.Channel != "" && !e.Channel.Valid():
+		return &FieldError{"channel", channelRule}
 	case (e.Envelope != nil) != e.Type.failure():
 		return &FieldError{"envelope", "stands in retrying, dead_letter and poison events, and only there"}
 	case e.Type == TypeResolved && !e.Outcome.resolves():
 		return &FieldError{"outcome", "of a resolved letter must be admit, admit_with_warning, duplicate, ignored or by_hand"}
 	case e.Type == TypeAttempt && (e.Attempt == 0 || e.Worker == "" || e.LeaseUntil.IsZero()):
 		return &FieldError{"attempt", "attempt, worker and lease_until must stand in an attempt"}
+	case e.Hold != "" && (e.Type != TypeRetention || e.Hold != "on" && e.Hold != "off"):
+		return &FieldError{"hold", "is on or off, and stands in retention events only"}
 	}
-	if e.Envelope == nil {
-		return nil
+	if err := e.validateLists(); err != nil || e.Envelope == nil {
+		return err
 	}
 	return e.validateEnvelope()
+}
+
+func (e *Event) validateLists() error {
+	if len(e.Findings) > MaxFindings || uint64(len(e.Findings)) > e.FindingsTotal {
+		return &FieldError{"findings", "are at most 48, and no more than findings_total"}
+	}
+	for _, f := range e.Findings {
+		if !ValidToken(f.Code) || !validPointer(f.Pointer) {
+			return &FieldError{"findings", "must have a code and a JSON pointer of plain names, at most 200 bytes"}
+		}
+	}
+	for _, b := range e.Blobs {
+		if b.Ref.IsZero() || len(b.BlobVersion) > MaxText {
+			return &FieldError{"blobs", "must have a ref and a version of at most 200 bytes"}
+		}
+	}
+	return nil
+}
+
+// validPointer tells whether s points to the whole document or is made of names as narrow as tokens.
+func validPointer(s string) bool {
+	if len(s) > MaxPointer || s != "" && s[0] != '/' {
+		return false
+	}
+	for i := range len(s) {
+		if classes[s[i]]&inToken == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *Event) validateEnvelope() error {
 	err := e.Envelope.Validate()
 	switch {
 	case err != nil:
-		return &FieldError{"envelope", err.Error()}
+		return nested("envelope", err)
 	case e.Envelope.PayloadRef != e.PayloadRef:
 		return &FieldError{"envelope", "names another payload than its event"}
 	case e.Envelope.Disposition != e.Type.Disposition():
 		return &FieldError{"envelope", "names another disposition than its event"}
 	}
 	return nil
+}
+
+// nested puts the name of the object before the name of its member.
+func nested(name string, err error) error {
+	if fe, ok := err.(*FieldError); ok {
+		return &FieldError{name + "." + fe.Field, fe.Rule}
+	}
+	return err
 }

@@ -137,7 +137,8 @@ func (l Letter) AppendText(out []byte) ([]byte, error) {
 
 // ParseLetter reads what AppendText wrote. Errors are *GrammarError or *FieldError.
 func ParseLetter(raw []byte) (l Letter, err error) {
-	var room [64]node
+	room := rooms.Get().(*[64]node)
+	defer rooms.Put(room)
 	nodes, err := scan(raw, room[:0])
 	if err != nil {
 		return Letter{}, err
@@ -230,6 +231,8 @@ func (l Letter) fits(r Record) error {
 		return refuse("a letter begins with a submission or a failure")
 	case e.Lease != 0 && (l.Lease == nil || l.Lease.Seq != e.Lease):
 		return refuse("its lease is over")
+	case e.Lease != 0 && e.Attempt != 0 && e.Attempt != l.Lease.Attempt:
+		return refuse("it names another attempt than the lease")
 	}
 	return nil
 }
@@ -248,7 +251,7 @@ func (l Letter) step(r Record) (Letter, error) {
 	case TypeSubmission:
 		return l.submission(e)
 	case TypeAnnotation:
-		return l.annotate(e), nil
+		return l.annotate(e)
 	case TypeRetention:
 		if e.Hold != "" {
 			l.Hold = e.Hold == "on"
@@ -304,6 +307,8 @@ func (l *Letter) resolve(e *Event) {
 func (l Letter) mayMove(e *Event) (why string) {
 	byHand := e.Outcome == ByHand
 	switch to := e.Type.Disposition(); {
+	case l.Lease != nil && e.Lease == 0 && (to == Replayed || to == Resolved && byHand):
+		return "it is being processed"
 	case to == Resolved && byHand && (e.Reason == "" || e.Lease != 0):
 		return "a resolution by hand needs a reason, and no lease"
 	case to == Resolved && byHand && (l.Disposition == Received || l.Disposition == Replayed):
@@ -360,7 +365,7 @@ func (l Letter) attemptLost(r Record) (Letter, error) {
 	case e.Reason != LostReleased && e.Reason != LostService && e.Reason != LostWorker:
 		return l, &TransitionError{l.Disposition, e.Type, "its reason is not one of released, service_died, worker_vanished"}
 	}
-	if e.Reason != LostReleased {
+	if e.Reason != LostReleased && !e.Attributed {
 		l.Losses++
 		if l.Lease.Alone {
 			l.LossesAlone++
@@ -379,20 +384,24 @@ func (l Letter) submission(e *Event) (Letter, error) {
 	return l, nil
 }
 
-func (l Letter) annotate(e *Event) Letter {
+func (l Letter) annotate(e *Event) (Letter, error) {
 	if e.Owner != "" {
 		l.Owner = e.Owner
-	}
-	at := slices.Index(l.Tags, e.Tag)
-	switch {
-	case e.Tag == "":
-	case e.Untag && at >= 0:
-		l.Tags = slices.Delete(slices.Clone(l.Tags), at, at+1)
-	case !e.Untag && at < 0 && len(l.Tags) < MaxTags:
-		l.Tags = append(slices.Clip(l.Tags), e.Tag)
 	}
 	if e.Note != "" {
 		l.Notes++
 	}
-	return l
+	at := slices.Index(l.Tags, e.Tag)
+	switch {
+	case e.Tag == "" || e.Untag == (at < 0):
+	case e.Untag && len(l.Tags) == 1:
+		l.Tags = nil
+	case e.Untag:
+		l.Tags = slices.Delete(slices.Clone(l.Tags), at, at+1)
+	case len(l.Tags) >= MaxTags:
+		return l, &TransitionError{l.Disposition, e.Type, "it has as many tags as a letter carries"}
+	default:
+		l.Tags = append(slices.Clip(l.Tags), e.Tag)
+	}
+	return l, nil
 }

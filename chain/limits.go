@@ -23,8 +23,11 @@ const (
 	MaxReason = 500
 	// MaxToken is the longest identifier (actor, worker, source, owner, tag), in bytes.
 	MaxToken = 80
+	// MaxText is the longest text that a machine gives (blob version, content type and encoding, origin, log id,
+	// key, software), in bytes. Version ids of S3 stay well below.
+	MaxText = 200
 	// MaxContentType is the longest content type, in bytes.
-	MaxContentType = 200
+	MaxContentType = MaxText
 	// MaxFindings is the largest number of findings an event lists; findings_total counts the rest.
 	MaxFindings = 48
 	// MaxPointer is the longest JSON pointer of a finding, in bytes.

@@ -169,7 +169,8 @@ func Parse(raw []byte) (r Record, err error) {
 
 // parse reads Raw, whose first three members have been read, into Event and Leaf.
 func (r *Record) parse() error {
-	var room [48]node
+	room := rooms.Get().(*[64]node)
+	defer rooms.Put(room)
 	nodes, err := scanEvent(r.Raw, room[:0])
 	if err != nil {
 		return &BrokenError{r.Seq, BreakGrammar, err}

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"bytes"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -19,7 +20,7 @@ type node struct {
 // nameBit spreads names over 64 bits, so that most absent and most repeated names are told apart by a mask.
 func nameBit[S string | []byte](name S) uint8 {
 	n := len(name)
-	return uint8(n*5+int(name[0])+int(name[n-1])*3+int(name[n/2])) % 64
+	return uint8(n*9+int(name[0])*13+int(name[n/2])*19+int(name[n-1])*13) % 64
 }
 
 // scanner walks an event once, byte by byte, and refuses whatever the grammar of the package comment does not have.
@@ -29,6 +30,9 @@ type scanner struct {
 	depth int
 	nodes []node
 }
+
+// rooms spares an allocation for every event of common size.
+var rooms = sync.Pool{New: func() any { return new([64]node) }}
 
 // scanEvent checks raw against the grammar and returns its nodes, appended to room.
 func scanEvent(raw []byte, room []node) ([]node, error) {
@@ -113,15 +117,17 @@ func (s *scanner) object() error {
 		if count > MaxMembers {
 			return s.fail("too many members")
 		}
-		n, err := s.name()
+		start := s.pos + 1
+		name, err := s.name()
 		if err != nil {
 			return err
 		}
-		if seen&(1<<n.bit) != 0 && s.repeated(base, s.data[n.name:n.nameEnd]) {
+		bit := nameBit(name)
+		if seen&(1<<bit) != 0 && s.repeated(base, bit, name) {
 			return s.fail("a name twice in one object")
 		}
-		seen |= 1 << n.bit
-		if err = s.value(n); err != nil {
+		seen |= 1 << bit
+		if err = s.value(node{name: int32(start), nameEnd: int32(start + len(name)), bit: bit}); err != nil {
 			return err
 		}
 		if again, err = s.more('}'); err != nil {
@@ -132,9 +138,9 @@ func (s *scanner) object() error {
 }
 
 // repeated tells whether the object whose members begin at base has the name already.
-func (s *scanner) repeated(base int, name []byte) bool {
+func (s *scanner) repeated(base int, bit uint8, name []byte) bool {
 	for i := base; i < len(s.nodes); i = int(s.nodes[i].next) {
-		if bytes.Equal(s.data[s.nodes[i].name:s.nodes[i].nameEnd], name) {
+		if n := &s.nodes[i]; n.bit == bit && bytes.Equal(s.data[n.name:n.nameEnd], name) {
 			return true
 		}
 	}
@@ -162,25 +168,25 @@ func (s *scanner) array() error {
 }
 
 // name reads "[a-z][a-z0-9_]*" and its colon.
-func (s *scanner) name() (node, error) {
+func (s *scanner) name() ([]byte, error) {
 	if s.peek() != '"' {
-		return node{}, s.fail("a member begins with its name")
+		return nil, s.fail("a member begins with its name")
 	}
-	s.pos++
-	start := s.pos
-	for s.pos < len(s.data) && classes[s.data[s.pos]]&inName != 0 {
-		s.pos++
+	rest := s.data[s.pos+1:]
+	n := 0
+	for n < len(rest) && classes[rest[n]]&inName != 0 {
+		n++
 	}
-	name := s.data[start:s.pos]
+	s.pos += n + 1
+	name := rest[:n]
 	if len(name) == 0 || name[0] < 'a' || s.peek() != '"' {
-		return node{}, s.fail("names are a-z, then a-z, 0-9 and _")
+		return nil, s.fail("names are a-z, then a-z, 0-9 and _")
 	}
-	end := s.pos
 	if s.pos++; s.peek() != ':' {
-		return node{}, s.fail("a colon after a name")
+		return nil, s.fail("a colon after a name")
 	}
 	s.pos++
-	return node{name: int32(start), nameEnd: int32(end), bit: nameBit(name)}, nil
+	return name, nil
 }
 
 // value reads a value and adds n, completed, and what it holds.
@@ -236,9 +242,11 @@ func (s *scanner) integer() error {
 func (s *scanner) text(at int) error {
 	s.pos++
 	for {
-		for s.pos < len(s.data) && classes[s.data[s.pos]]&inText != 0 {
-			s.pos++
+		rest, n := s.data[s.pos:], 0
+		for n < len(rest) && classes[rest[n]]&inText != 0 {
+			n++
 		}
+		s.pos += n
 		switch s.peek() {
 		case '"':
 			s.pos++
