@@ -1,6 +1,7 @@
 package dvir
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -246,4 +247,14 @@ func objects(o object, name string) func(func(int, object) bool) {
 			}
 		}
 	}
+}
+
+// float is the value of a number of the tree.
+func float(v any) (float64, bool) {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	f, err := n.Float64()
+	return f, err == nil
 }

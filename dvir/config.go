@@ -2,7 +2,9 @@ package dvir
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,7 +49,10 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := c.fill(v); err != nil {
 		return Config{}, err
 	}
-	return c, c.validate()
+	if _, err := New(c); err != nil {
+		return Config{}, err
+	}
+	return c, nil
 }
 
 func (c *Config) fill(v any) error {
@@ -125,19 +130,15 @@ func only(v any, at string, names ...string) (object, error) {
 
 var usdotNumber = regexp.MustCompile(`^[1-9][0-9]{0,7}$`)
 
-func (c Config) validate() error {
-	_, err := newRoster(c.Units)
-	if err != nil {
-		return err
-	}
-	parts := partCodes()
-	for alias, part := range c.DefectAliases {
+func checkAliases(aliases map[string]string) error {
+	parts := contract().parts
+	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
 		switch {
 		case alias == "" || len(alias) > 300:
 			return &ConfigError{"/defect_aliases", "alias shorter than 1 or longer than 300 characters"}
 		case parts[alias]:
 			return &ConfigError{aliasPointer(alias), "a part code of the contract cannot be an alias"}
-		case !parts[part]:
+		case !parts[aliases[alias]]:
 			return &ConfigError{aliasPointer(alias), "not a part code of the contract"}
 		}
 	}
@@ -200,4 +201,53 @@ func (r roster) mismatch(report object) bool {
 	usdot := textOf(member(report, "carrier"), "usdot_number")
 	foreign := owner.usdot != "" && usdot != "" && owner.usdot != usdot
 	return known && !foreign && owner.number != number
+}
+
+// resolveAliases puts the contract's part codes in the place of the site's aliases and
+// tells whether there were any. A defect keeps the vendor's code as its label, unless the
+// payload has a label already.
+func (p *Processor) resolveAliases(report object) bool {
+	resolved := false
+	for _, d := range objects(report, "defects") {
+		alias := textOf(d, "code")
+		part, known := p.aliases[alias]
+		if !known {
+			continue
+		}
+		resolved = true
+		d["code"] = part
+		if _, labelled := d["vendor_label"]; !labelled {
+			d["vendor_label"] = alias
+		}
+	}
+	return p.resolveParts(member(report, "inspection")) || resolved
+}
+
+// resolveParts does the same in the list of checked parts, where two aliases may mean one
+// part.
+func (p *Processor) resolveParts(inspection object) bool {
+	parts, _ := inspection["parts_checked"].([]any)
+	resolved := false
+	for n, v := range parts {
+		alias, _ := v.(string)
+		if part, known := p.aliases[alias]; known {
+			resolved = true
+			parts[n] = part
+		}
+	}
+	if resolved {
+		inspection["parts_checked"] = distinct(parts)
+	}
+	return resolved
+}
+
+// distinct drops repeated texts and leaves anything else to the schema.
+func distinct(list []any) []any {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list, func(v any) bool {
+		text, ok := v.(string)
+		twice := seen[text]
+		seen[text] = seen[text] || ok
+		return ok && twice
+	})
 }

@@ -42,7 +42,7 @@ package dvir
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 )
@@ -70,10 +70,10 @@ type Finding struct {
 // Result is the judgement of one input.
 type Result struct {
 	Outcome  Outcome
-	Stage    string // the part of Code before the dot
-	Code     string // of the most basic finding, "" when there is nothing to say
-	Findings []Finding
-	Record   *Record // nil unless admitted
+	Stage    string    // the part of Code before the dot
+	Code     string    // of the most basic finding, "" when there is nothing to say
+	Findings []Finding // most basic first, at most 1000
+	Record   *Record   // nil unless admitted
 }
 
 // Record is an admitted report. Everything in it is payload content and must not be
@@ -122,14 +122,14 @@ type Processor struct {
 
 // New returns a processor, or a *ConfigError.
 func New(c Config) (*Processor, error) {
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
 	r, err := newRoster(c.Units)
 	if err != nil {
 		return nil, err
 	}
-	return &Processor{contract: contract(), roster: r, aliases: c.DefectAliases}, nil
+	if err := checkAliases(c.DefectAliases); err != nil {
+		return nil, err
+	}
+	return &Processor{contract: contract(), roster: r, aliases: maps.Clone(c.DefectAliases)}, nil
 }
 
 // Process judges one input. A nil History knows nothing. It never panics and never fails:
@@ -171,6 +171,9 @@ func (p *Processor) inspect(report object, unit string, received time.Time, h Hi
 	return i.findings
 }
 
+// maxFindings bounds what a hostile payload can make of itself.
+const maxFindings = 1000
+
 // decide orders the findings, most basic first and errors before warnings, and names the
 // result after the first. A note is never named.
 func decide(findings []Finding) Result {
@@ -184,6 +187,7 @@ func decide(findings []Finding) Result {
 		return cmp.Or(cmp.Compare(ranks[a.Code], ranks[b.Code]), cmp.Compare(a.Pointer, b.Pointer))
 	})
 	r := Result{Outcome: Admit, Findings: slices.Compact(findings)}
+	r.Findings = r.Findings[:min(len(r.Findings), maxFindings)]
 	for _, f := range r.Findings {
 		if f.Code == codeTextControl {
 			r.Outcome = AdmitWithWarning
@@ -225,74 +229,6 @@ func (p *Processor) unitOf(report object) string {
 		return "plate:" + textOf(plate, "jurisdiction") + "/" + textOf(plate, "number")
 	}
 	return ""
-}
-
-// resolveAliases puts the contract's part codes in the place of the site's aliases and
-// tells whether there were any. A defect keeps the vendor's code as its label, unless the
-// payload has a label already.
-func (p *Processor) resolveAliases(report object) bool {
-	resolved := false
-	for _, d := range objects(report, "defects") {
-		alias := textOf(d, "code")
-		part, known := p.aliases[alias]
-		if !known {
-			continue
-		}
-		resolved = true
-		d["code"] = part
-		if _, labelled := d["vendor_label"]; !labelled {
-			d["vendor_label"] = alias
-		}
-	}
-	return p.resolveParts(member(report, "inspection")) || resolved
-}
-
-// resolveParts does the same in the list of checked parts, where two aliases may mean one
-// part.
-func (p *Processor) resolveParts(inspection object) bool {
-	parts, _ := inspection["parts_checked"].([]any)
-	resolved := false
-	for n, v := range parts {
-		alias, _ := v.(string)
-		if part, known := p.aliases[alias]; known {
-			resolved = true
-			parts[n] = part
-		}
-	}
-	if resolved {
-		inspection["parts_checked"] = distinct(parts)
-	}
-	return resolved
-}
-
-// distinct drops repeated texts and leaves anything else to the schema.
-func distinct(list []any) []any {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(list, func(v any) bool {
-		text, ok := v.(string)
-		twice := seen[text]
-		seen[text] = seen[text] || ok
-		return ok && twice
-	})
-}
-
-// partCodes are the codes of parts that the contract knows.
-func partCodes() map[string]bool {
-	var schema struct {
-		Defs struct {
-			Part struct {
-				Enum []string `json:"enum"`
-			} `json:"part_code"`
-		} `json:"$defs"`
-	}
-	if err := json.Unmarshal(schemaJSON, &schema); err != nil {
-		panic(err) // embedded
-	}
-	parts := map[string]bool{}
-	for _, code := range schema.Defs.Part.Enum {
-		parts[code] = true
-	}
-	return parts
 }
 
 func newRecord(report object, body []byte, warnings []Finding) *Record {

@@ -28,6 +28,7 @@ type ruleset struct {
 	rules  map[string]rule // by pointer into the schema
 	names  map[string]bool // property names
 	words  map[string]bool // enumerated values
+	parts  map[string]bool // part codes, which are words as well
 }
 
 // rule says what a violation of a subschema is: a code or the name of a judge, reported
@@ -55,6 +56,7 @@ var contract = sync.OnceValue(func() *ruleset {
 		rules:  map[string]rule{},
 		names:  map[string]bool{},
 		words:  map[string]bool{},
+		parts:  map[string]bool{},
 	}
 	r.annotate(doc, "", rule{})
 	return r
@@ -120,6 +122,7 @@ func (r *ruleset) collectWords(o object) {
 	for _, v := range append(values, o["const"]) {
 		if word, ok := v.(string); ok {
 			r.words[word] = true
+			r.parts[word] = r.parts[word] || o["x-code"] == "part"
 		}
 	}
 }
@@ -240,15 +243,15 @@ func imprecise(v any) bool {
 // no score, and empty identities where nothing identifies the vehicle.
 func reduce(report object, findings []Finding) []Finding {
 	unidentified := anonymous(member(report, "vehicle"))
-	var scales []string
+	noScore := map[string]bool{}
 	for _, f := range findings {
 		if f.Code == codeScale {
-			scales = append(scales, f.Pointer)
+			noScore[f.Pointer] = true
 		}
 	}
 	kept := slices.DeleteFunc(findings, func(f Finding) bool {
-		follows := f.Code == codeBand || f.Code == codeFloor
-		return follows && slices.ContainsFunc(scales, func(p string) bool { return strings.HasPrefix(p, f.Pointer+"/") }) ||
+		return f.Code == codeBand && noScore[f.Pointer+"/score"] ||
+			f.Code == codeFloor && noScore[f.Pointer+"/severity/score"] ||
 			unidentified && slices.Contains(identities, f.Pointer)
 	})
 	if unidentified {
