@@ -149,11 +149,12 @@ func TestTwoProcesses(t *testing.T) {
 			a := blobtest.Store(t, openDir(t, root, config))
 			b := blobtest.Store(t, openDir(t, root, config))
 			var group sync.WaitGroup
-			var created [64]bool
-			var errs [64]error
-			for i := range 64 {
+			const payloads, each = 24, 8
+			var created [payloads * each]bool
+			var errs [payloads * each]error
+			for i := range errs {
 				group.Go(func() {
-					store, data := a, []byte{byte(i / 8)}
+					store, data := a, []byte{byte(i / each)}
 					if i%2 == 1 {
 						store = b
 					}
@@ -162,9 +163,9 @@ func TestTwoProcesses(t *testing.T) {
 			}
 			group.Wait()
 			require.NoError(t, errors.Join(errs[:]...))
-			for i := range 8 {
+			for i := range payloads {
 				news := 0
-				for _, c := range created[8*i : 8*i+8] {
+				for _, c := range created[each*i : each*(i+1)] {
 					if c {
 						news++
 					}
@@ -172,7 +173,7 @@ func TestTwoProcesses(t *testing.T) {
 				assert.Equal(t, 1, news)
 				loc, err := a.Stat(t.Context(), blob.Ref{Digest: chain.Sum([]byte{byte(i)})})
 				require.NoError(t, err)
-				want := blob.AddMonths(noon.Add(time.Duration(8*i+7)*time.Hour), 18)
+				want := blob.AddMonths(noon.Add(time.Duration(each*(i+1)-1)*time.Hour), 18)
 				assert.True(t, want.Equal(loc.RetainUntil), "the latest date holds: %s, want %s", loc.RetainUntil, want)
 			}
 			tidy(t, root)
@@ -415,9 +416,18 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	spool, err := openDir(t, root, blob.DirConfig{}.WithoutTempFile()).Spool(t.Context())
+	require.NoError(t, err)
+	defer spool.Discard()
+	_, err = spool.Write([]byte("report"))
+	require.NoError(t, err)
+
 	openDir(t, root, blob.DirConfig{})
 	assert.NoFileExists(t, litter)
 	assert.FileExists(t, alive, "its writer lives")
+	_, created, err := spool.Commit(t.Context(), chain.Sum([]byte("report")), noon)
+	require.NoError(t, err, "so does this one")
+	assert.True(t, created)
 }
 
 func TestReadOnlyFolder(t *testing.T) {
@@ -637,8 +647,9 @@ func writeForever(t *testing.T, root string) {
 	group.Wait()
 }
 
-// TestOrderOfSyncs reads the system calls of one Put: what must be on disk before the
-// name, and what before the acknowledgement. A killed process cannot show it.
+// TestOrderOfSyncs reads the system calls of two Puts of the same bytes by different
+// processes: what must be on disk before the name, and what before either
+// acknowledgement. A killed process cannot show it.
 func TestOrderOfSyncs(t *testing.T) {
 	if root := os.Getenv(tortureRoot + "_ONE"); root != "" {
 		s := blobtest.Store(t, openDir(t, root, blob.DirConfig{NoImmutable: true}))
@@ -647,40 +658,41 @@ func TestOrderOfSyncs(t *testing.T) {
 		fmt.Println("acknowledged")
 		return
 	}
+	root := folder(t)
+	path := pathOf(root, chain.Sum([]byte("report")))
+	leaf := filepath.Dir(path)
+	folders := []string{"fsync(", leaf + ">", "fsync(", filepath.Dir(leaf) + ">", "fsync(", root + ">", "acknowledged"}
+	inOrder(t, traced(t, root), append([]string{
+		`, "report", 6)`, `"user.holdfast.retention", "until=2027-11-01T12:00:00Z hold=0"`,
+		"fsync(", "linkat(", path}, folders...))
+	inOrder(t, traced(t, root), append([]string{"fsync(", path + ">"}, folders...))
+}
+
+// traced runs the test above on root in a process of its own.
+func traced(t *testing.T, root string) string {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("NOT TESTED: no strace")
 	}
-	root := folder(t)
-	cmd := exec.Command(strace, "-f", "-y", "-s", "200", "-e", "trace=fsync,linkat,mkdirat,write,fsetxattr", "/proc/self/exe", "-test.run=^TestOrderOfSyncs$")
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd.Args[len(cmd.Args)-2] = self
+	cmd := exec.CommandContext(t.Context(), strace, "-f", "-y", "-s", "200",
+		"-e", "trace=fsync,linkat,write,fsetxattr", self, "-test.run=^TestOrderOfSyncs$")
 	cmd.Env = append(os.Environ(), tortureRoot+"_ONE="+root)
 	out, err := cmd.CombinedOutput()
 	if err != nil && !bytes.Contains(out, []byte("fsync(")) {
 		t.Skipf("NOT TESTED: strace does not work here: %v", err)
 	}
 	require.NoError(t, err, "%s", out)
-	name := chain.Sum([]byte("report")).String()
-	leaf := filepath.Join(root, name[:2], name[2:4])
-	trace := string(out)
-	for _, step := range []string{
-		`, "report", 6)`,
-		`"user.holdfast.retention", "until=2027-11-01T12:00:00Z hold=0"`,
-		`fsync(`,
-		`linkat(`,
-		name,
-		`fsync(`,
-		leaf + `>`,
-		`fsync(`,
-		filepath.Dir(leaf) + `>`,
-		`fsync(`,
-		root + `>`,
-		`acknowledged`,
-	} {
-		_, rest, found := strings.Cut(trace, step)
-		require.True(t, found, "no %q in\n%s\nof\n%s", step, trace, out)
-		trace = rest
+	return string(out)
+}
+
+func inOrder(t *testing.T, trace string, steps []string) {
+	t.Helper()
+	rest := trace
+	for _, step := range steps {
+		var found bool
+		_, rest, found = strings.Cut(rest, step)
+		require.True(t, found, "no %q where it belongs, in\n%s", step, trace)
 	}
 }

@@ -153,9 +153,10 @@ func BenchmarkPut(b *testing.B) {
 			}
 			var spent [2]time.Duration
 			const batch = 64
-			for b.Loop() {
-				for i, put := range []func([]byte) error{bare, store} {
-					spent[i] += putAll(b, writers, batch, payloads, put)
+			puts := [2]func([]byte) error{bare, store}
+			for first := 0; b.Loop(); first = 1 - first {
+				for _, i := range [2]int{first, 1 - first} {
+					spent[i] += putAll(b, writers, batch, payloads, puts[i])
 				}
 			}
 			total := float64(b.N * batch)
