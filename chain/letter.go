@@ -280,10 +280,10 @@ func (l Letter) move(r Record) (Letter, error) {
 	}
 	switch {
 	case e.Envelope != nil:
-		n.Failure, n.FailureSeq, n.FailureLeaf = e.Envelope, r.Seq, r.Leaf
-		n.FirstSeen = e.Envelope.FirstSeen
-		n.Attempt, n.NextAttemptAt = e.Envelope.Attempt, e.Envelope.NextAttemptAt
-		n.Outcome, n.OutcomeCode = Exception, e.Envelope.ErrorCode
+		failure := *e.Envelope
+		n.Failure, n.FailureSeq, n.FailureLeaf = &failure, r.Seq, r.Leaf
+		n.FirstSeen, n.Attempt, n.NextAttemptAt = failure.FirstSeen, failure.Attempt, failure.NextAttemptAt
+		n.Outcome, n.OutcomeCode = Exception, failure.ErrorCode
 	case to == Replayed:
 		n.Attempt, n.Replays = 0, l.Replays+1
 		n.Outcome, n.OutcomeCode = "", ""
@@ -307,10 +307,10 @@ func (l *Letter) resolve(e *Event) {
 func (l Letter) mayMove(e *Event) (why string) {
 	byHand := e.Outcome == ByHand
 	switch to := e.Type.Disposition(); {
-	case l.Lease != nil && e.Lease == 0 && (to == Replayed || to == Resolved && byHand):
+	case l.Lease != nil && (to == Replayed || to == Resolved && byHand):
 		return "it is being processed"
-	case to == Resolved && byHand && (e.Reason == "" || e.Lease != 0):
-		return "a resolution by hand needs a reason, and no lease"
+	case to == Resolved && byHand && e.Reason == "":
+		return "a resolution by hand needs a reason"
 	case to == Resolved && byHand && (l.Disposition == Received || l.Disposition == Replayed):
 		return "it is about to be processed"
 	case to == Resolved && !byHand && e.Lease == 0:

@@ -95,6 +95,9 @@ func (h Head) link(raw []byte) error {
 	var want [2 * sha256.Size]byte
 	hex.Encode(want[:], h.Leaf[:])
 	if string(prev) != string(want[:]) {
+		if !new(Digest).parse(prev) {
+			return &BrokenError{h.Size, BreakGrammar, errHeader}
+		}
 		return &BrokenError{h.Size, BreakLink, errLink}
 	}
 	return nil

@@ -88,6 +88,24 @@ func (h *History) Add(name string, e chain.Event) chain.Record {
 	return r
 }
 
+// Would is the record that a word would add to the letter called name, whether the letter can take it or not.
+// It is not sealed unless it could be, and nothing is told by it.
+func (h *History) Would(name, word string) chain.Record {
+	now := h.Now
+	defer func() { h.Now = now }()
+	e := h.event(name, word)
+	e.Actor = "test"
+	e.At = h.Now
+	if e.Type.OfLetter() {
+		e = h.Letters[name].Next(e)
+	}
+	r, err := h.Head.Seal(e)
+	if err != nil {
+		return chain.Record{Seq: h.Head.Size, Leaf: chain.Sum([]byte(word)), Event: e}
+	}
+	return r
+}
+
 // Lines are the events as stored.
 func (h *History) Lines() [][]byte {
 	lines := make([][]byte, len(h.Records))
@@ -124,8 +142,17 @@ func (h *History) event(name, word string) chain.Event {
 		e.Size, e.Channel, e.Source = uint64(len(Payload(name))), chain.TelematicsAPI, "fleet:1"
 		e.ContentType = "application/json"
 	}
-	if l.Lease != nil && (e.Type.Disposition() != "" || strings.HasPrefix(word, "attempt_lost")) {
-		e.Lease, e.Attempt = l.Lease.Seq, l.Lease.Attempt
+	lease := chain.Lease{Seq: h.Head.Size, Attempt: 1, Worker: "worker:1"} // one that nobody holds
+	if l.Lease != nil {
+		lease = *l.Lease
+	}
+	switch word {
+	case "resolved", "retrying", "dead_letter", "poison":
+		if l.Lease != nil {
+			e.Lease, e.Attempt = lease.Seq, lease.Attempt
+		}
+	case "extend", "attempt_lost", "released", "service_died":
+		e.Lease, e.Attempt = lease.Seq, lease.Attempt
 	}
 	switch word {
 	case "attempt", "attempt_alone":
@@ -135,12 +162,11 @@ func (h *History) event(name, word string) chain.Event {
 		e.Type, e.Attempt, e.Alone = chain.TypeAttempt, l.Attempt+1, word == "attempt_alone"
 		e.Worker, e.LeaseUntil = "worker:1", h.Now.Add(time.Minute)
 	case "extend":
-		e.Type, e.Lease, e.Attempt = chain.TypeAttempt, l.Lease.Seq, l.Lease.Attempt
-		e.Worker, e.LeaseUntil = l.Lease.Worker, l.Lease.Until.Add(time.Minute)
+		e.Type, e.Worker, e.LeaseUntil = chain.TypeAttempt, lease.Worker, lease.Until.Add(time.Minute)
 	case "attempt_lost":
 		e.Reason = chain.LostWorker
 	case "released", "service_died":
-		e.Type, e.Lease, e.Attempt, e.Reason = chain.TypeAttemptLost, l.Lease.Seq, l.Lease.Attempt, word
+		e.Type, e.Reason = chain.TypeAttemptLost, word
 	case "retrying", "dead_letter", "poison":
 		e.Envelope = h.envelope(l, e)
 	case "resolved":
