@@ -1,0 +1,373 @@
+package projection
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-dvir/holdfast/chain"
+	"go.etcd.io/bbolt"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// batch is what one transaction folds: checked events, and where the blocks that brought them end.
+type batch struct {
+	base    mark
+	records []chain.Record
+	ends    []blockEnd
+	err     error // what is wrong after the last record, or ended the reading
+	last    bool  // nothing follows
+}
+
+type blockEnd struct {
+	records  int // of the batch, up to here
+	position chain.Position
+}
+
+// read checks the events of block that are not in yet and adds them. m goes as far as they are right.
+func (b *batch) read(m *mark, block chain.Block) error {
+	if block.Position <= m.Position || uint64(len(block.Lines)) < m.partial {
+		return errors.New("projection: the log gave a block again, or a shorter one")
+	}
+	for _, line := range block.Lines[m.partial:] {
+		r, err := m.Check(line)
+		if err != nil {
+			return err
+		}
+		b.records = append(b.records, r)
+		m.Head = r.Head()
+		m.partial++
+	}
+	m.Position, m.partial = block.Position, 0
+	b.ends = append(b.ends, blockEnd{len(b.records), block.Position})
+	return nil
+}
+
+// at is the mark after the first n records of the batch, and after every block that they complete.
+func (b *batch) at(n int) mark {
+	m := b.base
+	m.partial += uint64(n)
+	if n > 0 {
+		m.Head = b.records[n-1].Head()
+	}
+	for _, end := range b.ends {
+		if end.records <= n {
+			m.Position, m.partial = end.position, uint64(n-end.records)
+		}
+	}
+	return m
+}
+
+// Apply folds blocks that follow the tip: all of them, or those events that precede the first broken one. What is
+// folded is durable when Apply returns. The error is the *chain.BrokenError of that event, or says why nothing
+// was folded.
+func (db *DB) Apply(blocks []chain.Block) error {
+	db.writing.Lock()
+	defer db.writing.Unlock()
+	m := db.at()
+	b := &batch{base: m}
+	for _, block := range blocks {
+		if b.err = b.read(&m, block); b.err != nil {
+			break
+		}
+	}
+	return cmp.Or(db.commit(b), b.err)
+}
+
+// commit folds b in one transaction and announces it. The error of a letter's step comes back after what precedes
+// it is in.
+func (db *DB) commit(b *batch) error {
+	if b.at(len(b.records)) == b.base {
+		return nil
+	}
+	var to mark
+	var broken error
+	err := db.update(func(tx *bbolt.Tx) error {
+		if stored, ok := readMark(tx); !ok || stored != b.base {
+			return damage("its mark is not where this process left it")
+		}
+		f, n := newFold(tx, b.base.Size), 0
+		for ; n < len(b.records) && broken == nil; n++ {
+			if err := f.add(&b.records[n]); err != nil {
+				if broken = asBroken(b.records[n].Seq, err); broken == nil {
+					return err
+				}
+				n--
+			}
+		}
+		to = b.at(n)
+		return cmp.Or(f.write(), writeMark(tx, to))
+	})
+	if err != nil {
+		return err
+	}
+	db.advance(to, b)
+	return broken
+}
+
+// asBroken tells a step the lifecycle does not have from trouble of ours, for which it is nil.
+func asBroken(seq uint64, err error) error {
+	if _, ok := errors.AsType[*chain.TransitionError](err); ok {
+		return &chain.BrokenError{Seq: seq, Kind: chain.BreakLifecycle, Err: err}
+	}
+	if _, ok := errors.AsType[*chain.FieldError](err); ok {
+		return &chain.BrokenError{Seq: seq, Kind: chain.BreakField, Err: err}
+	}
+	return nil
+}
+
+// fold gathers the effects of many events on a transaction; write writes their sum, each bucket in key order.
+type fold struct {
+	tx       *bbolt.Tx
+	letters  map[chain.Digest]*touched
+	events   []*chain.Record
+	timeline []pair
+	notices  [][]byte
+	records  map[chain.Digest]uint64
+	units    map[chain.Digest]uint64
+	refs     *bbolt.Bucket
+	stored   *bbolt.Bucket
+	admitted *bbolt.Bucket
+	hashes   newHashes
+}
+
+type touched struct{ before, after chain.Letter }
+
+type pair struct{ number, seq uint64 }
+
+func newFold(tx *bbolt.Tx, size uint64) *fold {
+	return &fold{
+		tx: tx, letters: map[chain.Digest]*touched{}, records: map[chain.Digest]uint64{}, units: map[chain.Digest]uint64{},
+		refs: tx.Bucket(bucketRefs), stored: tx.Bucket(bucketLetters), admitted: tx.Bucket(bucketRecords),
+		hashes: newHashes{hashes{tx.Bucket(bucketHashes)}, tlog.StoredHashCount(int64(size)), nil},
+	}
+}
+
+// add folds one event. It changes nothing when it fails.
+func (f *fold) add(r *chain.Record) error {
+	e := &r.Event
+	if !e.Type.OfLetter() {
+		f.notices = append(f.notices, append(textGroup(string(e.Type)), number(r.Seq)...))
+		return f.keep(r)
+	}
+	t, err := f.letter(e.PayloadRef)
+	if err != nil {
+		return err
+	}
+	after, err := t.after.Apply(*r)
+	if err != nil {
+		return err
+	}
+	t.after = after
+	f.timeline = append(f.timeline, pair{after.FirstSeq, r.Seq})
+	if version, ok := admits(e); ok && f.records[version] == 0 && f.admitted.Get(version[:]) == nil {
+		f.records[version] = r.Seq
+	}
+	if unit, ok := reports(e); ok {
+		f.units[unit] = r.Seq
+	}
+	return f.keep(r)
+}
+
+// admits is the record version that e brings into being, if it is the first.
+func admits(e *chain.Event) (version chain.Digest, ok bool) {
+	admitted := e.Outcome == chain.Admit || e.Outcome == chain.AdmitWithWarning
+	return e.RecordVersion, e.Type == chain.TypeResolved && admitted && !e.RecordVersion.IsZero()
+}
+
+// reports is the vehicle whose latest record e names.
+func reports(e *chain.Event) (unit chain.Digest, ok bool) {
+	return e.UnitKey, e.Type == chain.TypeResolved && !e.RecordRef.IsZero() && !e.UnitKey.IsZero()
+}
+
+func (f *fold) keep(r *chain.Record) error {
+	f.events = append(f.events, r)
+	return f.hashes.add(r)
+}
+
+// letter is the letter as this transaction has it; one that does not exist yet is the zero letter.
+func (f *fold) letter(ref chain.Digest) (*touched, error) {
+	if t := f.letters[ref]; t != nil {
+		return t, nil
+	}
+	t := &touched{}
+	if n := f.refs.Get(ref[:]); n != nil {
+		l, err := parseLetter(f.stored.Get(n))
+		if err != nil {
+			return nil, err
+		}
+		t.before, t.after = l, l
+	}
+	f.letters[ref] = t
+	return t, nil
+}
+
+func parseLetter(raw []byte) (chain.Letter, error) {
+	if raw == nil {
+		return chain.Letter{}, damage("a letter is missing")
+	}
+	l, err := chain.ParseLetter(raw)
+	if err != nil || !l.Exists() {
+		return chain.Letter{}, damage("a letter cannot be read")
+	}
+	return l, nil
+}
+
+func (f *fold) write() error {
+	changed := slices.Collect(maps.Values(f.letters))
+	changed = slices.DeleteFunc(changed, func(t *touched) bool { return !t.after.Exists() })
+	slices.SortFunc(changed, func(a, b *touched) int { return cmp.Compare(a.after.FirstSeq, b.after.FirstSeq) })
+	return cmp.Or(f.writeEvents(), f.hashes.write(), f.writeLetters(changed), f.writePlaces(changed),
+		writeSeqs(f.admitted, f.records), writeSeqs(f.tx.Bucket(bucketUnits), f.units))
+}
+
+// writeEvents appends: those buckets are filled to the brim, since nothing is ever put in between.
+func (f *fold) writeEvents() error {
+	events, timeline, notices := f.tx.Bucket(bucketEvents), f.tx.Bucket(bucketTimeline), f.tx.Bucket(bucketNotices)
+	events.FillPercent, timeline.FillPercent = 1, 0.9
+	var key [16]byte // bolt copies keys, not values
+	for _, r := range f.events {
+		binary.BigEndian.PutUint64(key[:], r.Seq)
+		if err := events.Put(key[:8], r.Raw); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(f.timeline, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.seq, b.seq))
+	})
+	for _, p := range f.timeline {
+		binary.BigEndian.PutUint64(key[:], p.number)
+		binary.BigEndian.PutUint64(key[8:], p.seq)
+		if err := timeline.Put(key[:], nil); err != nil {
+			return err
+		}
+	}
+	for _, key := range f.notices {
+		if err := notices.Put(key, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fold) writeLetters(changed []*touched) error {
+	f.stored.FillPercent = 0.9
+	var created []*touched
+	for _, t := range changed {
+		raw, err := t.after.AppendText(make([]byte, 0, 1024))
+		if err != nil {
+			return err
+		}
+		if err := f.stored.Put(number(t.after.FirstSeq), raw); err != nil {
+			return err
+		}
+		if !t.before.Exists() {
+			created = append(created, t)
+		}
+	}
+	slices.SortFunc(created, func(a, b *touched) int { return bytes.Compare(a.after.Ref[:], b.after.Ref[:]) })
+	for _, t := range created {
+		if err := f.refs.Put(t.after.Ref[:], number(t.after.FirstSeq)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move is an entry that came (1) or went (-1).
+type move struct {
+	place
+	by int
+}
+
+// writePlaces moves the letters in the indexes: only entries that came or went are touched.
+func (f *fold) writePlaces(changed []*touched) error {
+	moves := make([]move, 0, 4*len(changed))
+	for _, t := range changed {
+		moves = t.moves(moves)
+	}
+	slices.SortFunc(moves, func(a, b move) int {
+		return cmp.Or(cmp.Compare(a.index, b.index), strings.Compare(a.key, b.key))
+	})
+	counts := map[string]int{}
+	var bucket *bbolt.Bucket
+	for i, m := range moves {
+		if i == 0 || m.index != moves[i-1].index {
+			bucket = f.tx.Bucket(indexes[m.index].bucket)
+		}
+		if indexes[m.index].counted {
+			counts[m.counter()] += m.by
+		}
+		if err := m.write(bucket); err != nil {
+			return err
+		}
+	}
+	return f.writeCounts(counts)
+}
+
+// moves appends what changed between the letter before and after.
+func (t *touched) moves(all []move) []move {
+	var before []place
+	if t.before.Exists() {
+		before = places(&t.before)
+	}
+	after := places(&t.after)
+	for _, p := range before {
+		if !slices.Contains(after, p) {
+			all = append(all, move{p, -1})
+		}
+	}
+	for _, p := range after {
+		if !slices.Contains(before, p) {
+			all = append(all, move{p, 1})
+		}
+	}
+	return all
+}
+
+func (m move) write(bucket *bbolt.Bucket) error {
+	if m.by > 0 {
+		return bucket.Put([]byte(m.key), nil)
+	}
+	return bucket.Delete([]byte(m.key))
+}
+
+func (f *fold) writeCounts(counts map[string]int) error {
+	counters := f.tx.Bucket(bucketCounters)
+	for _, key := range slices.Sorted(maps.Keys(counts)) {
+		n := count(counters, key) + uint64(counts[key])
+		err := error(nil)
+		switch {
+		case int64(n) < 0:
+			return damage("a counter is too small")
+		case n == 0:
+			err = counters.Delete([]byte(key))
+		case counts[key] != 0:
+			err = counters.Put([]byte(key), number(n))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func count(counters *bbolt.Bucket, key string) uint64 {
+	if v := counters.Get([]byte(key)); len(v) == 8 {
+		return binary.BigEndian.Uint64(v)
+	}
+	return 0
+}
+
+func writeSeqs(bucket *bbolt.Bucket, seqs map[chain.Digest]uint64) error {
+	for _, d := range slices.SortedFunc(maps.Keys(seqs), func(a, b chain.Digest) int { return bytes.Compare(a[:], b[:]) }) {
+		if err := bucket.Put(d[:], number(seqs[d])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
