@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -287,7 +288,7 @@ func (c *codec) pop() {
 	c.level--
 }
 
-// quoted writes s as a string: what JSON must escape is escaped, and nothing else.
+// quoted writes s as a string. What JSON must escape is escaped in its shortest form, and nothing else.
 func (c *codec) quoted(name, s string) {
 	if !utf8.ValidString(s) {
 		c.fail(name, "must be UTF-8")
@@ -295,13 +296,13 @@ func (c *codec) quoted(name, s string) {
 	c.out = append(c.out, '"')
 	for i := range len(s) {
 		b := s[i]
-		switch {
-		case b == '"' || b == '\\':
-			c.out = append(c.out, '\\', b)
-		case b < 0x20:
-			c.out = append(c.out, '\\', 'u', '0', '0', '0'+b>>4, "0123456789abcdef"[b&15])
-		default:
+		if classes[b]&inText != 0 {
 			c.out = append(c.out, b)
+		} else if short := strings.IndexByte("\"\\\b\f\n\r\t", b); short >= 0 {
+			c.out = append(c.out, '\\', `"\bfnrt`[short])
+		} else {
+			c.out = append(c.out, `\u00`...)
+			c.out = hex.AppendEncode(c.out, []byte{b})
 		}
 	}
 	c.out = append(c.out, '"')
