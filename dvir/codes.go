@@ -72,6 +72,7 @@ const (
 	codeVINLength       = "validate.vin_length"
 	codeVINPlaceholder  = "validate.vin_placeholder"
 	codeVINCheckDigit   = "validate.vin_check_digit"
+	codeNegative        = "validate.odometer_negative"
 	codeImplausible     = "validate.odometer_implausible"
 	codeScale           = "validate.severity_scale"
 	codeBand            = "validate.severity_band"
@@ -147,7 +148,7 @@ var codes = []CodeInfo{
 	{codeVINLength, Exception, Human, "the VIN does not have 17 characters"},
 	{codeVINPlaceholder, Exception, Human, "a filler where a VIN belongs"},
 	{codeVINCheckDigit, AdmitWithWarning, None, "the ninth character does not fit; an error for North American VINs"},
-	{"validate.odometer_negative", Exception, Human, "a distance below zero"},
+	{codeNegative, Exception, Human, "a distance below zero"},
 	{codeImplausible, Exception, Human, "a distance that no vehicle reaches"},
 	{codeScale, Exception, Human, "a severity score that is not a whole number from 0 to 100"},
 	{codeBand, Exception, Human, "severity score and band disagree"},

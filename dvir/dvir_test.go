@@ -287,6 +287,15 @@ func TestAllFindings(t *testing.T) {
 	assert.Equal(t, "validate.schema", r.Code)
 }
 
+// TestFindingsAreBounded holds that a payload full of errors costs no more than it weighs.
+func TestFindingsAreBounded(t *testing.T) {
+	broken := strings.Repeat(`{"severity":{"score":0.5,"band":"critical"}},`, 5000)
+	data := vary(t, defective, edit{"/defects", "[" + strings.TrimSuffix(broken, ",") + "]"})
+	r := newProcessor(t, dvir.Config{}).Process(jsonInput(data), nil)
+	assert.Len(t, r.Findings, 1000)
+	assert.Equal(t, "validate.schema", r.Code)
+}
+
 func TestCodes(t *testing.T) {
 	seen := map[string]bool{}
 	stages := []string{"ingest", "validate", "parse", "normalize"}

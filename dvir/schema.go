@@ -219,6 +219,11 @@ func judge(name string, report object, value any, k jsonschema.ErrorKind) string
 		return instantShape(text, textOf(member(report, "inspection"), "local_time_zone"))
 	case name == "score" && isNumber:
 		return codeScale
+	case name == "distance" && isNumber:
+		if _, low := k.(*kind.Minimum); low {
+			return codeNegative
+		}
+		return codeImplausible
 	case name == "part" && isText:
 		return codeDefectUnknown
 	case name == "" && isNumber && wantsText(k) && imprecise(value):

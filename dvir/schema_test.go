@@ -20,7 +20,7 @@ import (
 
 // TestAnnotations holds that the schema speaks of codes of the list and of known judges.
 func TestAnnotations(t *testing.T) {
-	judges := []string{"", "version", "vin", "instant", "score", "part"}
+	judges := []string{"", "version", "vin", "instant", "score", "distance", "part"}
 	named := map[string]bool{}
 	for path, rule := range contract().rules {
 		_, listed := ranks[rule.code]
