@@ -42,9 +42,9 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/chain"
@@ -122,35 +122,33 @@ func open(path string, readOnly bool) (*DB, error) {
 }
 
 // openBolt maps 16 GiB of address space at once where addresses are long enough: growing the map later would
-// wait for every reader. On Windows a map is disk space.
+// wait for every reader.
 func openBolt(path string, readOnly bool) (b *bbolt.DB, err error) {
 	var file *os.File
 	opts := &bbolt.Options{
 		Timeout: time.Nanosecond, ReadOnly: readOnly, FreelistType: bbolt.FreelistMapType, NoStatistics: true,
+		InitialMmapSize: math.MaxInt >> 29,
 		OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
 			file, err = os.OpenFile(name, flag, mode)
 			return file, err
 		},
 	}
-	if runtime.GOOS != "windows" {
-		opts.InitialMmapSize = math.MaxInt >> 29
-	}
 	err = guarded(path, func() (err error) { b, err = bbolt.Open(path, 0o600, opts); return err })
-	switch pathErr := (*fs.PathError)(nil); {
-	case err == nil:
+	if err == nil {
 		return b, nil
-	case errors.Is(err, bolterrors.ErrTimeout):
+	}
+	if _, panicked := errors.AsType[*UnusableError](err); panicked {
+		// The map that bolt leaves behind keeps the lock alive beyond the closing of the file.
+		return nil, errors.Join(err, syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
+	}
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, ErrLocked
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return nil, &UnusableError{path, err.Error()}
-	case errors.As(err, &pathErr):
+	}
+	if _, system := errors.AsType[*fs.PathError](err); system {
 		return nil, err
 	}
-	if _, ok := errors.AsType[*UnusableError](err); ok {
-		return nil, errors.Join(err, file.Close()) // bolt panicked with the file locked
-	}
-	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() && file != nil {
-		return nil, &UnusableError{path, err.Error()} // such as "file size too small"
+	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() {
+		return nil, &UnusableError{path, err.Error()} // what bolt says of a file without valid meta pages
 	}
 	return nil, err
 }
@@ -231,6 +229,10 @@ func (db *DB) plain(err error) error {
 	}
 	if d, ok := errors.AsType[damage](err); ok {
 		return db.unusable(string(d))
+	}
+	_, file := errors.AsType[*fs.PathError](err)
+	if _, system := errors.AsType[syscall.Errno](err); file && !system {
+		return db.unusable("a page leads outside the file")
 	}
 	return err
 }
