@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/holdfast-dvir/holdfast/audit"
 	"github.com/holdfast-dvir/holdfast/deadletter"
@@ -45,6 +46,7 @@ func exitf(code int, format string, args ...any) error {
 func exitCode(err error) int {
 	var own *exitError
 	var problem *web.Problem
+	var unreached *url.Error
 	switch {
 	case err == nil:
 		return exitOK
@@ -52,11 +54,11 @@ func exitCode(err error) int {
 		return own.code
 	case errors.As(err, &problem):
 		return exitOfStatus(problem.Status)
-	case errors.Is(err, web.ErrUnreachable):
+	case errors.As(err, &unreached):
 		return exitUnavailable
 	case errors.Is(err, jetstream.ErrLocked), errors.Is(err, projection.ErrLocked):
 		return exitConflict
-	case errors.Is(err, deadletter.ErrDiverged), errors.Is(err, audit.ErrBehind):
+	case errors.Is(err, deadletter.ErrDiverged), errors.As(err, new(*audit.AnchorError)):
 		return exitTampered
 	}
 	return exitFailed

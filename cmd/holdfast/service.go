@@ -190,10 +190,7 @@ func nodeID(path string) (string, error) {
 }
 
 func (s *service) openWeb(ctx context.Context) error {
-	tokens, err := web.OpenTokens(s.cfg.Data.tokens())
-	if err != nil {
-		return err
-	}
+	tokens := web.OpenTokens(s.cfg.Data.tokens())
 	secret, err := tokens.EnsureAdmin()
 	if err != nil {
 		return err
@@ -289,7 +286,7 @@ func (s *service) storeAnchor() error {
 	if s.queue == nil || s.state.Tip().Size == 0 {
 		return nil
 	}
-	return audit.WriteAnchor(s.cfg.Data.anchor(), audit.Anchor{LogID: s.queue.LogID(), Head: s.state.Tip().Head})
+	return audit.Anchor{LogID: s.queue.LogID(), Head: s.state.Tip().Head}.Write(s.cfg.Data.anchor())
 }
 
 // close releases what openService took, in reverse.

@@ -24,11 +24,7 @@ type tokenCreateCmd struct {
 }
 
 func (c *tokenCreateCmd) Run() error {
-	tokens, err := web.OpenTokens(c.Data.tokens())
-	if err != nil {
-		return err
-	}
-	secret, err := tokens.Create(c.Name, web.Role(c.Role))
+	secret, err := web.OpenTokens(c.Data.tokens()).Create(c.Name, web.Role(c.Role))
 	if err != nil {
 		return &exitError{exitRefused, err.Error()}
 	}
@@ -42,20 +38,16 @@ func (c *tokenCreateCmd) Run() error {
 type tokenListCmd struct{ tokenFlags }
 
 func (c *tokenListCmd) Run() error {
-	tokens, err := web.OpenTokens(c.Data.tokens())
-	if err != nil {
-		return err
-	}
-	all, err := tokens.List()
+	all, err := web.OpenTokens(c.Data.tokens()).List()
 	if err != nil {
 		return err
 	}
 	if c.json() {
 		return printJSON(all)
 	}
-	t := newTable("NAME", "ROLE", "CREATED")
+	t := newTable("NAME", "ROLE", "CREATED", "REVOKED")
 	for _, token := range all {
-		t.row(token.Name, string(token.Role), token.Created.UTC().Format("2006-01-02T15:04:05Z"))
+		t.row(token.Name, string(token.Role), stamp(token.Created), stamp(token.Revoked))
 	}
 	return t.flush()
 }
@@ -66,11 +58,7 @@ type tokenRevokeCmd struct {
 }
 
 func (c *tokenRevokeCmd) Run() error {
-	tokens, err := web.OpenTokens(c.Data.tokens())
-	if err != nil {
-		return err
-	}
-	if err := tokens.Revoke(c.Name); err != nil {
+	if err := web.OpenTokens(c.Data.tokens()).Revoke(c.Name); err != nil {
 		return &exitError{exitNotFound, err.Error()}
 	}
 	return nil

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/web"
+)
+
+type ingestCmd struct {
+	Files       []string      `arg:"" name:"file" help:"Files to hand over, - for standard input."`
+	Channel     string        `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"other" help:"Road they came by."`
+	Source      string        `help:"Opaque id of the sender." placeholder:"ID"`
+	ContentType string        `help:"Content type of the files; default by their names." placeholder:"TYPE"`
+	Encoding    string        `name:"content-encoding" help:"Content encoding of the files, such as gzip." placeholder:"CODING"`
+	Wait        bool          `help:"Wait for the outcome of each file before the next."`
+	Timeout     time.Duration `default:"30s" help:"How long to wait for an outcome, at most a minute."`
+	clientFlags
+}
+
+// ingested is what became of one file. Outcome is exception for every failure; for bytes that were resolved
+// before it is duplicate.
+type ingested struct {
+	File        string            `json:"file"`
+	PayloadRef  chain.Digest      `json:"payload_ref"`
+	Disposition chain.Disposition `json:"disposition"`
+	Outcome     string            `json:"outcome"`
+	ErrorCode   string            `json:"error_code"`
+}
+
+// Run hands the files over one after another.
+func (c *ingestCmd) Run(ctx context.Context) error {
+	client := c.client()
+	var t table
+	if !c.json() {
+		t = newTable("FILE", "REF", "DISPOSITION", "OUTCOME", "CODE")
+		defer t.flush()
+	}
+	for _, file := range c.Files {
+		data, err := readFile(file)
+		if err != nil {
+			return err
+		}
+		o := web.SubmitOptions{Channel: chain.Channel(c.Channel), Source: c.Source, ContentEncoding: c.Encoding,
+			ContentType: contentType(file, c.ContentType)}
+		if c.Wait {
+			o.Wait = c.Timeout
+		}
+		done, err := ingest(ctx, client, file, data, o)
+		if err != nil {
+			return told(err)
+		}
+		if c.json() {
+			if err := printJSON(done); err != nil {
+				return err
+			}
+			continue
+		}
+		t.row(file, short(done.PayloadRef), string(done.Disposition), done.Outcome, done.ErrorCode)
+	}
+	return nil
+}
+
+func ingest(ctx context.Context, client *web.Client, file string, data []byte, o web.SubmitOptions) (ingested, error) {
+	r, err := client.Submit(ctx, bytes.NewReader(data), o)
+	if err != nil {
+		return ingested{}, err
+	}
+	done := ingested{file, r.PayloadRef, r.Disposition, string(r.Outcome), r.ErrorCode}
+	if r.Known && r.Disposition == chain.Resolved && r.Outcome != chain.Ignored {
+		done.Outcome, done.ErrorCode = string(chain.Duplicate), "ingest.exact_bytes"
+	}
+	return done, nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/web"
+)
+
+// filterFlags are the filters of lists.
+type filterFlags struct {
+	Disposition []string  `short:"d" help:"Only these: received, retrying, dead_letter, replayed, resolved, poison." placeholder:"D"`
+	ErrorCode   string    `help:"Only with this code." placeholder:"CODE"`
+	Stage       string    `help:"Only failed in this stage." placeholder:"STAGE"`
+	Channel     string    `help:"Only from this channel." placeholder:"CHANNEL"`
+	Source      string    `help:"Only from this sender." placeholder:"ID"`
+	Owner       string    `help:"Only of this owner." placeholder:"ID"`
+	Tag         string    `help:"Only with this tag." placeholder:"TAG"`
+	Since       time.Time `help:"First seen at or after (RFC 3339)." placeholder:"TIME"`
+	Until       time.Time `help:"First seen before (RFC 3339)." placeholder:"TIME"`
+}
+
+func (f *filterFlags) query() web.Query {
+	q := web.Query{Filter: web.Filter{Stage: chain.Stage(f.Stage), ErrorCode: f.ErrorCode, Channel: chain.Channel(f.Channel)},
+		Source: f.Source, Owner: f.Owner, Tag: f.Tag, Since: f.Since, Until: f.Until}
+	for _, d := range f.Disposition {
+		q.Disposition = append(q.Disposition, chain.Disposition(d))
+	}
+	return q
+}
+
+type listCmd struct {
+	filterFlags
+	Newest bool   `help:"Newest first; default is oldest first."`
+	Limit  int    `default:"50" help:"At most this many; 0 means all."`
+	Cursor string `help:"Go on where an earlier list ended." placeholder:"CURSOR"`
+	clientFlags
+}
+
+// Run prints letters page by page: JSON as one object a line, tables with the cursor of what is left.
+func (c *listCmd) Run(ctx context.Context) error {
+	q := c.query()
+	q.Cursor = c.Cursor
+	if c.Newest {
+		q.Order = "newest"
+	}
+	var t table
+	if !c.json() {
+		t = newTable("REF", "DISPOSITION", "CODE", "ATTEMPT", "REPLAYS", "CHANNEL", "FIRST SEEN", "OWNER")
+	}
+	for left := c.Limit; ; {
+		q.Limit = 500
+		if c.Limit > 0 {
+			q.Limit = min(left, 500)
+		}
+		page, err := c.client().Letters(ctx, q)
+		if err != nil {
+			return told(err)
+		}
+		for _, l := range page.Letters {
+			if err := c.print(t, l); err != nil {
+				return err
+			}
+		}
+		left -= len(page.Letters)
+		q.Cursor = page.Next
+		if q.Cursor == "" || c.Limit > 0 && left <= 0 {
+			return c.end(t, q.Cursor)
+		}
+	}
+}
+
+func (c *listCmd) print(t table, l web.Letter) error {
+	if c.json() {
+		return printJSON(l)
+	}
+	t.row(short(l.Ref), string(l.Disposition), l.OutcomeCode, number(l.Attempt), number(l.Replays), string(l.Channel),
+		stamp(l.FirstSeen), l.Owner)
+	return nil
+}
+
+func (c *listCmd) end(t table, next string) error {
+	if next != "" {
+		fmt.Fprintf(os.Stderr, "more: --cursor %s\n", next)
+	}
+	if c.json() {
+		return nil
+	}
+	return t.flush()
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-dvir/holdfast/audit"
+	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/jetstream"
+	"github.com/holdfast-dvir/holdfast/projection"
+	"github.com/holdfast-dvir/holdfast/web"
+)
+
+type verifyCmd struct {
+	Log        string `help:"Verify an exported log (one event a line, - for standard input) instead of the data folder." placeholder:"FILE"`
+	Head       string `help:"File with a stored head that the log must contain; default the one in the data folder." placeholder:"FILE" type:"path"`
+	Fast       bool   `help:"Links, sequence and Merkle root only."`
+	NoPayloads bool   `help:"Do not read the stored payloads."`
+	clientFlags
+}
+
+// Run verifies, prints the report and ends with the exit code of its verdict. The log is read from the data folder,
+// or, if a service has it open, from the service; the payloads are read from the folder in both cases.
+func (c *verifyCmd) Run(ctx context.Context) (err error) {
+	o := audit.Options{Fast: c.Fast, TempDir: os.TempDir()}
+	if c.NoPayloads {
+		o.Payloads = audit.NoPayloads
+	}
+	if isTerminal(os.Stderr) {
+		o.Progress = func(events uint64) { fmt.Fprintf(os.Stderr, "\r%d events", events) }
+	}
+	if err := c.anchor(&o); err != nil {
+		return err
+	}
+	if c.Log != "" {
+		return c.verifyFile(ctx, o)
+	}
+	closeAll, err := c.open(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	return c.verify(ctx, o)
+}
+
+// anchor takes the stored head, if there is one. A head of the data folder says nothing about an exported log that
+// may be of another service.
+func (c *verifyCmd) anchor(o *audit.Options) error {
+	path := c.Head
+	if path == "" && c.Log != "" {
+		return nil
+	}
+	if path == "" {
+		path = c.Data.anchor()
+	}
+	a, err := audit.ReadAnchor(path)
+	if errors.Is(err, fs.ErrNotExist) && c.Head == "" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stored head: %w", err)
+	}
+	o.Head, o.LogID = &a.Head, a.LogID
+	return nil
+}
+
+func (c *verifyCmd) verifyFile(ctx context.Context, o audit.Options) error {
+	in := io.ReadCloser(os.Stdin)
+	if c.Log != "-" {
+		var err error
+		if in, err = os.Open(c.Log); err != nil {
+			return err
+		}
+		defer in.Close()
+	}
+	o.Log = lineLog{in}
+	return c.verify(ctx, o)
+}
+
+// open opens what there is to verify.
+func (c *verifyCmd) open(ctx context.Context, o *audit.Options) (closeAll func() error, err error) {
+	dir, err := blob.OpenDir(c.Data.blobs(), blob.DirConfig{ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("payloads: %w", err)
+	}
+	if o.Store, err = blob.NewStore(dir, blob.Config{}); err != nil {
+		return nil, err
+	}
+	log, err := jetstream.Open(ctx, jetstream.Config{Dir: c.Data.logDir(), ReadOnly: true})
+	if errors.Is(err, jetstream.ErrLocked) {
+		o.Log = serverLog{c.client()}
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Log = log
+	return c.openState(o, log), nil
+}
+
+// openState adds the projection, if it can be read; it is no evidence, and its loss no finding.
+func (c *verifyCmd) openState(o *audit.Options, log *jetstream.Log) (closeAll func() error) {
+	state, err := projection.OpenReadOnly(c.Data.state())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "holdfast: the projection is not compared: it cannot be read")
+		return log.Close
+	}
+	o.State = state
+	return func() error { return errors.Join(state.Close(), log.Close()) }
+}
+
+func (c *verifyCmd) verify(ctx context.Context, o audit.Options) error {
+	report, err := audit.Verify(ctx, o)
+	if o.Progress != nil {
+		fmt.Fprintln(os.Stderr)
+	}
+	if err != nil {
+		return told(err)
+	}
+	if err := c.print(report); err != nil {
+		return err
+	}
+	if !report.OK() {
+		return &exitError{int(report.Verdict), ""}
+	}
+	return nil
+}
+
+func (c *verifyCmd) print(r audit.Report) error {
+	if c.json() {
+		return printJSON(struct {
+			OK       bool    `json:"ok"`
+			FirstBad *uint64 `json:"first_bad,omitempty"`
+			audit.Report
+		}{r.OK(), firstBad(r), r})
+	}
+	fmt.Printf("%s: %d events, %d payloads and records, head %s, root %s\n", r.Verdict, r.Events, r.Blobs, r.Head.Leaf, r.Root)
+	if seq := firstBad(r); seq != nil {
+		fmt.Printf("first bad event: %d\n", *seq)
+	}
+	for _, f := range r.Findings {
+		line := f.String()
+		if !f.Ref.IsZero() {
+			line += ", " + f.Ref.String()
+		}
+		fmt.Println(printable(line))
+	}
+	if more := r.Total - uint64(len(r.Findings)); more > 0 {
+		fmt.Printf("and %d more findings\n", more)
+	}
+	for _, n := range r.Notes {
+		fmt.Println("note:", n)
+	}
+	return nil
+}
+
+func firstBad(r audit.Report) *uint64 {
+	if seq, ok := r.FirstBad(); ok {
+		return &seq
+	}
+	return nil
+}
+
+// serverLog reads the log of a running service.
+type serverLog struct{ client *web.Client }
+
+// Read yields every line as a block of its own: what is verified are lines.
+func (s serverLog) Read(ctx context.Context, after chain.Position) iter.Seq2[chain.Block, error] {
+	return func(yield func(chain.Block, error) bool) {
+		for line, err := range s.client.Entries(ctx, int64(after)-1) {
+			after++
+			if !yield(chain.Block{Position: after, Lines: [][]byte{append([]byte(nil), line...)}}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Follow is not needed to verify.
+func (s serverLog) Follow(ctx context.Context, after chain.Position) iter.Seq2[chain.Block, error] {
+	return s.Read(ctx, after)
+}
+
+type rebuildCmd struct {
+	Data folder `default:"./holdfast-data" help:"Folder of the service." placeholder:"DIR"`
+	outputFlag
+}
+
+// Run folds the state anew and puts it in place of the old.
+func (c *rebuildCmd) Run(ctx context.Context) (err error) {
+	log, err := jetstream.Open(ctx, jetstream.Config{Dir: c.Data.logDir(), ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	report, err := projection.Rebuild(ctx, log, c.Data.state())
+	if err != nil {
+		return err
+	}
+	if c.json() {
+		return printJSON(report)
+	}
+	fmt.Printf("%s rebuilt: %d events, head %s\n", filepath.Base(c.Data.state()), report.Tip.Size, report.Tip.Leaf)
+	return nil
+}
