@@ -84,6 +84,10 @@ func (v *view) fold(record chain.Record) error {
 	if err != nil {
 		return err
 	}
+	if l.Exists() && l.LastSeq >= record.Seq {
+		v.head = record.Head() // the projection was faster, and knows it already
+		return nil
+	}
 	if l, err = l.Apply(record); err != nil {
 		return &chain.BrokenError{Seq: record.Seq, Kind: chain.BreakLifecycle, Err: err}
 	}
@@ -150,10 +154,12 @@ func (v *view) seal(e chain.Event) (chain.Record, error) {
 	if err != nil {
 		return chain.Record{}, err
 	}
-	err = v.fold(record)
-	var broken *chain.BrokenError
-	if errors.As(err, &broken) {
-		err = broken.Err
+	if err := v.fold(record); err != nil {
+		var broken *chain.BrokenError
+		if errors.As(err, &broken) {
+			err = broken.Err
+		}
+		return chain.Record{}, err
 	}
-	return record, err
+	return record, nil
 }
