@@ -12,9 +12,9 @@ import (
 // maxMetres bounds a plausible odometer: 3,000,000 miles, beyond the life of any truck.
 const maxMetres = 3_000_000 * 1609.344
 
-// rollbackMetres is how much lower a reading may be than an earlier one: reports in whole
-// kilometres and whole miles of one parked vehicle differ by less.
-const rollbackMetres = 1000
+// rollbackMetres is how much lower a reading may be than an earlier one, two miles: sources
+// that round to whole miles or kilometres, up or down, differ by less on a parked vehicle.
+const rollbackMetres = 2 * 1610
 
 // inspector judges what the schema cannot say. It takes the report as it is, valid or not,
 // and passes over what the schema has refused.

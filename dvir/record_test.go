@@ -173,7 +173,8 @@ func TestRollback(t *testing.T) {
 		edits []edit
 		code  string
 	}{
-		{"lower by a mile", []edit{{"/vehicle/odometer/value", `182344`}}, "validate.odometer_rollback"},
+		{"lower by three miles", []edit{{"/vehicle/odometer/value", `182342`}}, "validate.odometer_rollback"},
+		{"lower by a mile, as rounding may be", []edit{{"/vehicle/odometer/value", `182344`}}, ""},
 		{"lower in another unit", []edit{{"/vehicle/odometer", `{"value":200000,"unit":"km"}`}}, "validate.odometer_rollback"},
 		{"lower by rounding", []edit{{"/vehicle/odometer", `{"value":293455,"unit":"km"}`}}, ""},
 		{"higher", []edit{{"/vehicle/odometer/value", `182346`}}, ""},
