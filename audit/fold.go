@@ -38,7 +38,9 @@ func (f *fold) unchain(kind Kind, seq uint64, detail string) {
 }
 
 func (f *fold) findIn(kind Kind, seq uint64, ref chain.Digest, detail string) {
-	f.breakAt = max(f.breakAt, seq+1)
+	if kind != Lifecycle { // which explains nothing about other letters
+		f.breakAt = max(f.breakAt, seq+1)
+	}
 	if ofOneEvent(kind) && ofOneEvent(f.last.Kind) && f.last.Seq == seq {
 		return
 	}

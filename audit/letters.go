@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-dvir/holdfast/chain"
 )
 
-// custody is as much of a letter as the lifecycle asks for: about 250 bytes with its place in the map, and 100 more
+// custody is as much of a letter as the lifecycle asks for: about 300 bytes with its place in the map, and 100 more
 // while it is leased.
 type custody struct {
 	ref         chain.Digest
@@ -29,8 +29,8 @@ type custody struct {
 	loose       bool // its history is broken: only the links of its events are followed
 }
 
-// letter is what chain.Letter.Apply needs to know.
-func (c *custody) letter() chain.Letter {
+// letter is what chain.Letter.Apply needs to know to take an event of type t.
+func (c *custody) letter(t chain.Type) chain.Letter {
 	l := chain.Letter{
 		Ref: c.ref, CaseSize: c.caseSize, CaseLeaf: c.caseLeaf, FirstSeq: c.firstSeq, LastSeq: c.lastSeq,
 		RetainUntil: instant(c.retainUntil), FirstSeen: instant(c.firstSeen), NextAttemptAt: instant(c.nextAttempt),
@@ -40,8 +40,10 @@ func (c *custody) letter() chain.Letter {
 	if c.disposition > 0 {
 		l.Disposition = chain.Dispositions[c.disposition-1]
 	}
-	for _, s := range c.senders {
-		l.Submissions = append(l.Submissions, s.Value())
+	if t == chain.TypeSubmission {
+		for _, s := range c.senders {
+			l.Submissions = append(l.Submissions, s.Value())
+		}
 	}
 	return l
 }
@@ -52,7 +54,7 @@ func (c *custody) keep(l *chain.Letter) {
 	c.lease, c.hold = l.Lease, l.Hold
 	c.attempt, c.replays = uint32(l.Attempt), uint32(l.Replays)
 	c.disposition = numberOf(l.Disposition)
-	for _, s := range l.Submissions[len(c.senders):] {
+	for _, s := range l.Submissions[min(len(c.senders), len(l.Submissions)):] {
 		c.senders = append(slices.Clip(c.senders), unique.Make(s))
 	}
 }
@@ -103,7 +105,7 @@ func (a *letters) take(r *chain.Record, breakAt uint64) (*custody, error) {
 		c.follow(r)
 		return c, nil
 	}
-	l, err := c.letter().Apply(*r)
+	l, err := c.letter(e.Type).Apply(*r)
 	if err != nil {
 		c.follow(r)
 		return c, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-dvir/holdfast/audit"
 	"github.com/holdfast-dvir/holdfast/blob"
@@ -192,5 +193,5 @@ func shorten(t *testing.T, path string, until time.Time) {
 		require.NoError(t, os.WriteFile(path+".retention", text, 0o640))
 		return
 	}
-	require.NoError(t, setRetention(path, text))
+	require.NoError(t, unix.Setxattr(path, "user.holdfast.retention", text, 0))
 }

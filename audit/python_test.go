@@ -33,7 +33,7 @@ func TestSameAsScript(t *testing.T) {
 	agree("untouched", h.Lines())
 	for _, tampering := range tamperings {
 		from, to := tampering.ends(len(h.Records))
-		for _, at := range []int{from, (from + to) / 2, to - 1} {
+		for _, at := range []int{(from + to) / 2, to - 1} {
 			agree(fmt.Sprintf("%s at %d", tampering.name, at), tampering.do(h.Lines(), at))
 		}
 	}

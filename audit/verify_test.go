@@ -131,6 +131,22 @@ func TestLifecycle(t *testing.T) {
 	require.EqualValues(t, 5, firstBad(t, r))
 }
 
+// A gap in one letter does not explain a gap in another.
+func TestTwoGaps(t *testing.T) {
+	h := chaintest.Story(t, "A: received; B: received; alert: alert")
+	for _, name := range []string{"A", "B"} {
+		e := h.Letters[name].Next(chain.Event{Type: chain.TypePayloadRead, Reason: "x", At: h.Now, Actor: "test"})
+		e.CaseSeq++
+		r, err := h.Head.Seal(e)
+		require.NoError(t, err)
+		h.Records, h.Head = append(h.Records, r), r.Head()
+	}
+	r := verify(t, audit.Options{Log: logOf(t, h.Lines(), 2), Head: &h.Head})
+	require.EqualValues(t, 4, firstBad(t, r))
+	require.EqualValues(t, 2, r.Total, "%v", r.Findings)
+	require.Equal(t, audit.Lifecycle, r.Findings[1].Kind)
+}
+
 // A broken letter is followed by its links from there on, so that later events are not found wrong for it.
 func TestResynchronised(t *testing.T) {
 	h := chaintest.Story(t, story)
