@@ -31,11 +31,10 @@ type span struct {
 	names    uint64 // nameBit of every member
 }
 
-// newReader reads the object whose members are nodes[from:].
-func newReader(data []byte, nodes []node, from int) codec {
-	c := codec{data: data, nodes: nodes, reading: true}
+// read makes c, which must be zero, a reader of the object whose members are nodes[from:].
+func (c *codec) read(data []byte, nodes []node, from int) {
+	c.data, c.nodes, c.reading = data, nodes, true
 	c.at = c.span("", int32(from), int32(len(nodes)))
-	return c
 }
 
 func (c *codec) span(name string, from, to int32) span {
@@ -326,25 +325,23 @@ func parseInteger(raw []byte) (n uint64) {
 
 // parseInstant reads timeLayout and nothing else: time.Parse would also take other fractions.
 func parseInstant(raw []byte) (time.Time, bool) {
-	if len(raw) != len(timeLayout) {
+	if len(raw) != len(timeLayout) || raw[4] != '-' || raw[7] != '-' || raw[10] != 'T' || raw[13] != ':' ||
+		raw[16] != ':' || raw[19] != '.' || raw[26] != 'Z' {
 		return time.Time{}, false
 	}
-	var n [7]int
-	part := 0
-	for i, c := range raw {
-		switch d := c - '0'; {
-		case '0' <= timeLayout[i] && timeLayout[i] <= '9':
-			if d > 9 {
-				return time.Time{}, false
-			}
-			n[part] = n[part]*10 + int(d)
-		case c != timeLayout[i]:
-			return time.Time{}, false
-		default:
-			part++
+	ok := true
+	part := func(from, to int) (n int) {
+		for _, c := range raw[from:to] {
+			ok = ok && digits[c] < 10
+			n = n*10 + int(digits[c])
 		}
+		return n
 	}
-	t := time.Date(n[0], time.Month(n[1]), n[2], n[3], n[4], n[5], n[6]*1000, time.UTC)
-	// Date carries what overflows into the next larger part.
-	return t, n[1]-1 < 12 && n[3] < 24 && n[4] < 60 && n[5] < 60 && t.Month() == time.Month(n[1]) && t.Day() == n[2]
+	year, month, day := part(0, 4), time.Month(part(5, 7)), part(8, 10)
+	hour, minute, second, micro := part(11, 13), part(14, 16), part(17, 19), part(20, 26)
+	if !ok || month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 59 {
+		return time.Time{}, false
+	}
+	t := time.Date(year, month, day, hour, minute, second, micro*1000, time.UTC)
+	return t, day < 29 || t.Day() == day // Date carries a February 30 into March
 }

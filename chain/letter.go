@@ -143,7 +143,8 @@ func ParseLetter(raw []byte) (l Letter, err error) {
 	if err != nil {
 		return Letter{}, err
 	}
-	c := newReader(raw, nodes, 0)
+	var c codec
+	c.read(raw, nodes, 0)
 	l.members(&c)
 	if c.err != nil {
 		return Letter{}, c.err

@@ -178,7 +178,8 @@ func (r *Record) parse() error {
 	if err != nil {
 		return &BrokenError{r.Seq, BreakGrammar, err}
 	}
-	c := newReader(r.Raw, nodes, 3)
+	var c codec
+	c.read(r.Raw, nodes, 3)
 	r.Event.members(&c)
 	if !r.Event.Type.known() && r.Event.Type != "" || len(r.Event.Crit) > 0 {
 		return &BrokenError{r.Seq, BreakNewer, errNewer}

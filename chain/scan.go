@@ -127,7 +127,8 @@ func (s *scanner) object() error {
 			return s.fail("a name twice in one object")
 		}
 		seen |= 1 << bit
-		if err = s.value(node{name: int32(start), nameEnd: int32(start + len(name)), bit: bit}); err != nil {
+		s.nodes = append(s.nodes, node{name: int32(start), nameEnd: int32(start + len(name)), bit: bit})
+		if err = s.value(); err != nil {
 			return err
 		}
 		if again, err = s.more('}'); err != nil {
@@ -156,7 +157,8 @@ func (s *scanner) array() error {
 		return err
 	}
 	for again := true; again; {
-		err := s.value(node{})
+		s.nodes = append(s.nodes, node{})
+		err := s.value()
 		if err != nil {
 			return err
 		}
@@ -189,30 +191,27 @@ func (s *scanner) name() ([]byte, error) {
 	return name, nil
 }
 
-// value reads a value and adds n, completed, and what it holds.
-func (s *scanner) value(n node) (err error) {
-	at := len(s.nodes)
-	n.value, n.kind = int32(s.pos), s.peek()
-	s.nodes = append(s.nodes, n)
-	switch c := n.kind; {
-	case c == '"':
+// value reads a value and completes the last node, which is its own.
+func (s *scanner) value() (err error) {
+	at, start, kind := len(s.nodes)-1, s.pos, s.peek()
+	switch {
+	case kind == '"':
 		err = s.text(at)
-	case c == '{':
+	case kind == '{':
 		err = s.object()
-	case c == '[':
+	case kind == '[':
 		err = s.array()
-	case c == 't':
+	case kind == 't':
 		err = s.word("true")
-	case c == 'f':
-		s.nodes[at].kind = 't'
-		err = s.word("false")
-	case '0' <= c && c <= '9':
-		s.nodes[at].kind = '0'
-		err = s.integer()
+	case kind == 'f':
+		kind, err = 't', s.word("false")
+	case '0' <= kind && kind <= '9':
+		kind, err = '0', s.integer()
 	default:
 		err = s.fail("a value is a string, an integer, true, false, an object or an array")
 	}
-	s.nodes[at].end, s.nodes[at].next = int32(s.pos), int32(len(s.nodes))
+	n := &s.nodes[at]
+	n.value, n.end, n.next, n.kind = int32(start), int32(s.pos), int32(len(s.nodes)), kind
 	return err
 }
 
