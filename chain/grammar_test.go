@@ -318,3 +318,19 @@ func TestFraming(t *testing.T) {
 		require.ErrorIs(t, err, chain.ErrFraming, "%q", bad)
 	}
 }
+
+func TestCheckBlock(t *testing.T) {
+	line := []byte(alert(""))
+	many := make([][]byte, chain.MaxBlockEvents+1)
+	for i := range many {
+		many[i] = line
+	}
+	full := [][]byte{bytes.Repeat([]byte("x"), chain.MaxBlockBytes-1-len(line)), line}
+	require.NoError(t, chain.CheckBlock(full))
+	require.NoError(t, chain.CheckBlock(many[1:]))
+	require.ErrorIs(t, chain.CheckBlock(many), chain.ErrBlockSize)
+	require.ErrorIs(t, chain.CheckBlock([][]byte{append(full[0], 'x'), line}), chain.ErrBlockSize)
+	for _, lines := range [][][]byte{nil, {}, {nil}, {line, {}}, {line, append(bytes.Clone(line), '\n')}, {[]byte("\n")}} {
+		require.ErrorIs(t, chain.CheckBlock(lines), chain.ErrFraming)
+	}
+}
