@@ -100,7 +100,7 @@ func BenchmarkAppend(b *testing.B) {
 		measure(0, func() int { return gather(b, l, &at, 256, round) })
 		measure(1, func() (events int) {
 			for start := time.Now(); time.Since(start) < round; events++ {
-				_, err := js.PublishAsync("ASYNC", event)
+				_, err := js.PublishAsync("ASYNC", event, jetstream.WithStallWait(attemptTimeout))
 				require.NoError(b, err)
 			}
 			<-js.PublishAsyncComplete()
@@ -148,12 +148,17 @@ func BenchmarkAppendLatency(b *testing.B) {
 	}
 }
 
-// BenchmarkRead compares reading blocks of 100 events with a bare consumer that looks at nothing.
+// BenchmarkRead compares reading with a bare consumer that looks at nothing.
 func BenchmarkRead(b *testing.B) {
-	const blocks = 1500
+	for _, size := range []int{1, 100} {
+		b.Run("blocks of "+strconv.Itoa(size), func(b *testing.B) { benchmarkRead(b, 2000, size) })
+	}
+}
+
+func benchmarkRead(b *testing.B, blocks, size int) {
 	l := open(b, Config{Dir: b.TempDir()})
 	for i := range blocks {
-		_, err := l.Append(b.Context(), chain.Position(i), slices.Repeat([][]byte{event}, 100))
+		_, err := l.Append(b.Context(), chain.Position(i), slices.Repeat([][]byte{event}, size))
 		require.NoError(b, err)
 	}
 	var ours, theirs time.Duration
@@ -166,7 +171,7 @@ func BenchmarkRead(b *testing.B) {
 			require.NoError(b, err)
 			events += len(block.Lines)
 		}
-		require.Equal(b, 100*blocks, events)
+		require.Equal(b, size*blocks, events)
 		ours += time.Since(start)
 
 		start = time.Now()
@@ -181,6 +186,6 @@ func BenchmarkRead(b *testing.B) {
 		messages.Stop()
 		theirs += time.Since(start)
 	}
-	b.ReportMetric(float64(100*blocks*rounds)/ours.Seconds(), "events/s")
+	b.ReportMetric(float64(size*blocks*rounds)/ours.Seconds(), "events/s")
 	b.ReportMetric(float64(theirs)/float64(ours), "ratio")
 }

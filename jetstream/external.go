@@ -19,15 +19,25 @@ func (l *Log) connectExternal(ctx context.Context, cfg Config) (servers, error) 
 	if cfg.AllowUnsynced {
 		return nil, nil
 	}
-	system := l.nc
-	if cfg.SystemURL != "" || cfg.SystemCredentials != "" {
-		system, err = dial(ctx, cmp.Or(cfg.SystemURL, cfg.URL), cmp.Or(cfg.SystemCredentials, cfg.Credentials))
-		if err != nil {
-			return nil, fmt.Errorf("connect to the system account: %w", err)
-		}
-		defer system.Close()
+	return l.survey(ctx, cfg)
+}
+
+// assure sees to it that every server that keeps the stream syncs. Servers that have just found each other may
+// not answer the first time.
+func (l *Log) assure(ctx context.Context, cfg Config, info *streamInfo, known servers) error {
+	if l.server != nil || cfg.AllowUnsynced {
+		return nil
 	}
-	return survey(ctx, system)
+	for range 10 {
+		err := known.cover(info)
+		if err == nil {
+			return nil
+		}
+		if known, err = l.survey(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	return known.cover(info)
 }
 
 // dial connects without a buffer for outages: what cannot be sent now must not be sent later.
@@ -42,12 +52,21 @@ func dial(ctx context.Context, url, credentials string) (*nats.Conn, error) {
 	return nats.Connect(url, options...)
 }
 
-// servers are the names of servers known to sync every write; nil: not asked.
+// servers are the names of servers known to sync every write.
 type servers map[string]bool
 
 // survey asks all servers for their JetStream options. sync_always belongs to the whole server, cannot be
 // changed while it runs, and is shown to the system account only.
-func survey(ctx context.Context, system *nats.Conn) (servers, error) {
+func (l *Log) survey(ctx context.Context, cfg Config) (servers, error) {
+	system := l.nc
+	if cfg.SystemURL != "" || cfg.SystemCredentials != "" {
+		var err error
+		system, err = dial(ctx, cmp.Or(cfg.SystemURL, cfg.URL), cmp.Or(cfg.SystemCredentials, cfg.Credentials))
+		if err != nil {
+			return nil, fmt.Errorf("connect to the system account: %w", err)
+		}
+		defer system.Close()
+	}
 	inbox, err := system.SubscribeSync(nats.NewInbox())
 	if err != nil {
 		return nil, err
@@ -57,7 +76,7 @@ func survey(ctx context.Context, system *nats.Conn) (servers, error) {
 		return nil, err
 	}
 	known := servers{}
-	for wait := 2 * time.Second; ; wait = 300 * time.Millisecond {
+	for wait := askTimeout; ; wait = 300 * time.Millisecond {
 		once, cancel := context.WithTimeout(ctx, wait)
 		reply, err := inbox.NextMsgWithContext(once)
 		cancel()
@@ -98,9 +117,6 @@ func (k servers) add(answer []byte) error {
 
 // cover checks that every server that keeps the stream is known to sync.
 func (k servers) cover(info *streamInfo) error {
-	if k == nil {
-		return nil
-	}
 	names := []string{info.Cluster.Leader}
 	for _, replica := range info.Cluster.Replicas {
 		names = append(names, replica.Name)

@@ -21,8 +21,10 @@ import (
 const (
 	// openTimeout bounds Open when its context does not.
 	openTimeout = time.Minute
-	// attemptTimeout is how long one request may take before its outcome counts as unknown.
+	// attemptTimeout is how long one publish may take before its outcome counts as unknown.
 	attemptTimeout = 5 * time.Second
+	// askTimeout is how long one question may take; clusters that are choosing leaders drop questions.
+	askTimeout = 2 * time.Second
 )
 
 // Config says where the log is. The zero Config with a Dir is a log on an embedded server.
@@ -102,10 +104,11 @@ func (l *Log) open(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := known.cover(info); err != nil && !cfg.AllowUnsynced {
+	if err := l.assure(ctx, cfg, info, known); err != nil {
 		return err
 	}
-	if l.stream, err = l.js.Stream(ctx, l.name); err != nil {
+	l.stream, err = retried(ctx, func(ctx context.Context) (jetstream.Stream, error) { return l.js.Stream(ctx, l.name) })
+	if err != nil {
 		return err
 	}
 	return l.inspect(ctx, info)

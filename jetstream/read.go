@@ -24,8 +24,12 @@ const (
 	patience = 5
 )
 
-// errEnough ends a pull: the consumer of the sequence, or the end of the log, asked for no more.
-var errEnough = errors.New("enough")
+var (
+	// errEnough ends a pull: the consumer of the sequence, or the end of the log, asked for no more.
+	errEnough = errors.New("enough")
+	// errStalled ends a pull whose server-side consumer is gone, as happens with the server that had it.
+	errStalled = errors.New("the server sends nothing although there is more")
+)
 
 // Read yields the blocks after the given one up to the end of the log at the time of the call. A position
 // that is missing, unreadable, not a block, or beyond the end is a *DamageError. Lines stay valid.
@@ -78,12 +82,7 @@ func (p *pull) run(ctx context.Context) error {
 	if err := p.aim(ctx); err != nil {
 		return err
 	}
-	consumer, err := p.log.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       uint64(p.at) + 1,
-		MaxResetAttempts:  1,
-		InactiveThreshold: time.Minute,
-	})
+	consumer, err := p.consumer(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,6 +106,18 @@ func (p *pull) run(ctx context.Context) error {
 	}
 }
 
+// consumer asks for messages from the next one on.
+func (p *pull) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return p.log.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       uint64(p.at) + 1,
+		MaxResetAttempts:  1,
+		InactiveThreshold: time.Minute,
+	})
+}
+
 // aim finds the end, once. The last block must be readable, or the server would never send it and p would wait.
 func (p *pull) aim(ctx context.Context) error {
 	if p.end == 0 {
@@ -128,13 +139,16 @@ func (p *pull) aim(ctx context.Context) error {
 	return p.readable(ctx, p.end)
 }
 
-// probe tells an idle log from one whose next block cannot be read.
+// probe tells an idle log, which is no error, from one whose next block cannot be read or does not come.
 func (p *pull) probe(ctx context.Context) error {
 	end, err := p.log.End(ctx)
 	if err != nil || end <= p.at {
 		return err
 	}
-	return p.readable(ctx, p.at+1)
+	if err := p.readable(ctx, p.at+1); err != nil {
+		return err
+	}
+	return errStalled
 }
 
 func (p *pull) readable(ctx context.Context, at chain.Position) error {

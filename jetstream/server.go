@@ -79,10 +79,13 @@ func syncFiles(dir, stream string) error {
 		}
 	}
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return err
+		if err == nil && entry.IsDir() {
+			err = syncPath(path)
 		}
-		return syncPath(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the server tidied it away meanwhile
+		}
+		return err
 	})
 }
 

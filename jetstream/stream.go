@@ -68,7 +68,7 @@ type streamInfo struct {
 
 // info asks the leader of the stream.
 func (l *Log) info(ctx context.Context) (*streamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	reply, err := l.nc.RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.INFO."+l.name, nil)
 	if err != nil {
@@ -210,15 +210,15 @@ func (l *Log) damaged(at chain.Position, what string) *DamageError {
 // get reads one message from the leader of the stream. A direct get would be answered by any replica, also by
 // one that lags; compare refuses streams that allow it.
 func (l *Log) get(ctx context.Context, at chain.Position) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return l.stream.GetMsg(ctx, uint64(at))
 }
 
-// retried asks again while nobody answers: servers that have just started drop requests.
+// retried asks again while nobody answers.
 func retried[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	for {
-		once, cancel := context.WithTimeout(ctx, 2*time.Second)
+		once, cancel := context.WithTimeout(ctx, askTimeout)
 		answer, err := ask(once)
 		cancel()
 		var api *jetstream.APIError
