@@ -38,11 +38,17 @@ func (q *Queue) Lease(ctx context.Context, ref chain.Digest, worker string, ttl 
 	return Job{Letter: l, LogID: q.logID}, err
 }
 
-// Extend moves the deadline of a lease.
+// Extend moves the deadline of a lease to ttl from now, if that is later than what it has. Errors: ErrStaleLease.
 func (q *Queue) Extend(ctx context.Context, j Job, ttl time.Duration) error {
-	e := chain.Event{Type: chain.TypeAttempt, At: time.Now(), Actor: j.Letter.Lease.Worker,
-		Worker: j.Letter.Lease.Worker, Attempt: j.Letter.Lease.Attempt, LeaseUntil: chain.Instant(time.Now().Add(ttl))}
-	_, err := q.outcome(ctx, j, func(chain.Letter, *view) (chain.Event, error) { return e, nil })
+	_, err := q.outcome(ctx, j, func(l chain.Letter, _ *view) (e chain.Event, err error) {
+		now := time.Now()
+		until := chain.Instant(now.Add(ttl))
+		if until.After(l.Lease.Until) {
+			e = chain.Event{Type: chain.TypeAttempt, At: now, Actor: l.Lease.Worker, Worker: l.Lease.Worker,
+				Attempt: l.Lease.Attempt, LeaseUntil: until}
+		}
+		return e, nil
+	})
 	return err
 }
 
@@ -93,6 +99,9 @@ func (q *Queue) Complete(ctx context.Context, j Job, c Completion) (Receipt, err
 			return e, err
 		case !l.RecordRef.IsZero():
 			e.RecordRef = l.RecordRef
+			if exists && known.RecordRef == l.RecordRef && known.PayloadRef != l.Ref {
+				e.Outcome, e.OutcomeCode = chain.Duplicate, codeLogical
+			}
 		case exists && known.PayloadRef != l.Ref && known.Content != c.Content:
 			return q.conflict(l, c), nil
 		case exists && known.PayloadRef != l.Ref:
@@ -188,6 +197,9 @@ func (q *Queue) lost(ctx context.Context, j Job, cause string) error {
 
 // outcome records what became of an attempt. Whatever is said about a lease that is over changes nothing.
 func (q *Queue) outcome(ctx context.Context, j Job, decide func(chain.Letter, *view) (chain.Event, error)) (Receipt, error) {
+	if j.Letter.Lease == nil {
+		return Receipt{}, ErrStaleLease
+	}
 	lease := j.Letter.Lease.Seq
 	r, err := q.step(ctx, j.Letter.Ref, func(l chain.Letter, v *view) (decision, error) {
 		if l.Lease == nil || l.Lease.Seq != lease {

@@ -3,7 +3,9 @@ package deadletter
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/chain"
@@ -21,9 +23,9 @@ func (o Order) validate(need bool) error {
 	switch {
 	case !chain.ValidToken(o.Actor):
 		return field("actor", "must be an identifier")
-	case o.Reason == "" && (need || o.Override):
+	case strings.TrimSpace(o.Reason) == "" && (need || o.Override):
 		return field("reason", "is required here")
-	case len(o.Reason) > 4*chain.MaxReason:
+	case utf8.RuneCountInString(o.Reason) > chain.MaxReason:
 		return field("reason", "must have at most 500 characters")
 	}
 	return nil
@@ -37,22 +39,31 @@ func (q *Queue) event(ctx context.Context, t chain.Type, ref chain.Digest, o Ord
 	return e, err
 }
 
-// clear sanitises words of a person about the payload ref, which must be in custody.
+// clear sanitises words of a person about the payload ref, which must be in custody. If its bytes are lost there
+// is nothing to compare the words with, and a person must be able to say so.
 func (q *Queue) clear(ctx context.Context, ref chain.Digest, text string) (string, error) {
 	l, err := q.letter(ctx, ref)
 	if err != nil {
 		return "", err
 	}
-	return q.sanitised(ctx, ref, l.BlobVersion, text)
+	cleared, err := q.sanitised(ctx, ref, l.BlobVersion, text)
+	if lost(err) {
+		return Sanitise(text, strings.NewReader(""), q.contract)
+	}
+	return cleared, err
 }
 
 // letter is the letter of ref as the log's head has it, or ErrNotFound.
-func (q *Queue) letter(ctx context.Context, ref chain.Digest) (l chain.Letter, err error) {
-	_, err = q.do(ctx, func(v *view) (e chain.Event, err error) {
+func (q *Queue) letter(ctx context.Context, ref chain.Digest) (chain.Letter, error) {
+	var l chain.Letter
+	_, err := q.do(ctx, func(v *view) (e chain.Event, err error) {
 		l, err = v.existing(ref)
 		return e, err
 	})
-	return l, err
+	if err != nil {
+		return chain.Letter{}, err // and l is not touched: a caller who left early shares it with the appender
+	}
+	return l, nil
 }
 
 // Replay puts a dead letter, a waiting retry or, with an override, a quarantined letter back to work. A letter
@@ -67,7 +78,8 @@ func (q *Queue) Replay(ctx context.Context, ref chain.Digest, o Order) (Receipt,
 		return Receipt{}, err
 	}
 	return q.step(ctx, ref, func(l chain.Letter, _ *view) (decision, error) {
-		if l.Replays >= q.cfg.MaxReplays && !o.Override && l.Disposition == chain.DeadLetter {
+		if l.Replays >= q.cfg.MaxReplays && !o.Override && l.Lease == nil &&
+			(l.Disposition == chain.DeadLetter || l.Disposition == chain.Retrying) {
 			return record(parked(e, l))
 		}
 		return record(e)
@@ -110,10 +122,10 @@ type Annotation struct {
 // Annotate adds owner, tag or note to a letter, whatever its disposition.
 // Errors: ErrNotFound, *chain.FieldError.
 func (q *Queue) Annotate(ctx context.Context, ref chain.Digest, a Annotation) (Receipt, error) {
-	if a.Owner == "" && a.Tag == "" && a.Note == "" {
+	if a.Owner == "" && a.Tag == "" && strings.TrimSpace(a.Note) == "" {
 		return Receipt{}, field("annotation", "needs an owner, a tag or a note")
 	}
-	if len(a.Note) > 4*chain.MaxReason {
+	if utf8.RuneCountInString(a.Note) > chain.MaxReason {
 		return Receipt{}, field("note", "must have at most 500 characters")
 	}
 	note, err := q.clear(ctx, ref, a.Note)

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -42,12 +43,13 @@ func ParseRetryAfter(header string, now time.Time) time.Duration {
 	if header == "" {
 		return 0
 	}
-	if seconds, err := strconv.ParseFloat(header, 64); err == nil {
-		if !(seconds > 0) {
-			return 0
-		}
-		if seconds >= day.Seconds() {
+	if strings.Trim(header, "0123456789.") == "" {
+		seconds, err := strconv.ParseFloat(header, 64)
+		switch {
+		case errors.Is(err, strconv.ErrRange), seconds >= day.Seconds():
 			return day
+		case err != nil:
+			return 0
 		}
 		return time.Duration(seconds * float64(time.Second))
 	}

@@ -1,12 +1,18 @@
 package deadletter
 
 import (
-	"bytes"
+	"bufio"
+	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/holdfast-dvir/holdfast/blob"
@@ -28,20 +34,56 @@ func (t testimony) blobs() []chain.BlobRef {
 	return []chain.BlobRef{t.blob}
 }
 
-// tell stores the error text as it came and makes its summary, with the payload at hand.
+// maxMessage is how much of an error text is kept, in bytes; the store's own limit may be lower.
+const maxMessage = 1 << 20
+
+// tell stores the error text as it came and makes its summary, with the payload at hand. A text that is too long
+// is cut and says so, and one that cannot be compared with its payload has no summary: neither may keep a failure
+// out of the log.
 func (q *Queue) tell(ctx context.Context, payload chain.Digest, version, message string) (testimony, error) {
 	t := testimony{payload: payload}
 	if message == "" {
 		return t, nil
 	}
-	loc, _, err := q.cfg.Store.PutBytes(ctx, []byte(message), time.Now())
+	loc, err := q.keep(ctx, message)
 	if err != nil {
 		return t, err
 	}
 	t.ref = loc.Digest
 	t.blob = chain.BlobRef{Ref: loc.Digest, BlobVersion: loc.Version, RetainUntil: chain.Instant(loc.RetainUntil)}
 	t.summary, err = q.sanitised(ctx, payload, version, message)
+	if lost(err) {
+		err = nil
+	}
 	return t, err
+}
+
+func (q *Queue) keep(ctx context.Context, message string) (blob.Location, error) {
+	loc, _, err := q.cfg.Store.PutBytes(ctx, cut(message, maxMessage), time.Now())
+	var large *blob.TooLargeError
+	if errors.As(err, &large) {
+		loc, _, err = q.cfg.Store.PutBytes(ctx, cut(message, int(large.Limit)), time.Now())
+	}
+	return loc, err
+}
+
+// cut shortens message to at most limit bytes, at a character, and says how long it was.
+func cut(message string, limit int) []byte {
+	if len(message) <= limit {
+		return []byte(message)
+	}
+	note := " [cut, had " + strconv.Itoa(len(message)) + " bytes]"
+	end := max(limit-len(note), 0)
+	for back := 0; back < utf8.UTFMax-1 && end > 0 && !utf8.RuneStart(message[end]); back++ {
+		end--
+	}
+	return []byte((message[:end] + note)[:min(end+len(note), limit)])
+}
+
+// lost tells whether err says that a payload is gone or damaged, as opposed to a store that does not answer.
+func lost(err error) bool {
+	var corrupt *blob.CorruptError
+	return errors.Is(err, blob.ErrNotFound) || errors.As(err, &corrupt)
 }
 
 // sanitised masks in text what could be personal data of the payload.
@@ -54,37 +96,49 @@ func (q *Queue) sanitised(ctx context.Context, payload chain.Digest, version, te
 		return "", err
 	}
 	defer body.Close()
-	return Sanitise(text, body, func(word string) bool { return q.words[word] })
+	return Sanitise(text, body, q.contract)
 }
+
+// contract tells whether word is one of the contract.
+func (q *Queue) contract(word string) bool { return q.words[word] }
 
 // run is the length, in bytes, of text that counts as taken from the payload.
 const run = 6
 
-const mask = '*'
+const (
+	mask       = '*'
+	maxSummary = 8 << 10   // bytes of an error text that are considered for the summary
+	maxInflate = 256 << 20 // bytes that a compressed payload is read for
+)
 
-// personal are spellings that are masked wherever they come from: mail addresses, VINs (49 CFR 565), telephone
-// numbers and other long runs of digits.
-var personal = regexp.MustCompile(`(?i)[\pL\pN._%+-]+@[\pL\pN.-]+|\b[A-HJ-NPR-Z0-9]{17}\b|\+?\d[\d ().-]{5,}\d`)
+// personal are spellings that are masked wherever they come from: mail addresses, users and parameters of URLs,
+// VINs (49 CFR 565), telephone numbers and other long runs of digits.
+var personal = regexp.MustCompile(`(?i)[\pL\pN._%+-]+@[\pL\pN.-]+|//[^\s/@]+@|[?&;][\w.%+-]*=[^\s"'<>]*` +
+	`|(?:\b|_)[A-HJ-NPR-Z0-9]{17}(?:\b|_)|\+?\d[\d ().-]{5,}\d`)
 
 // Sanitise returns text fit for events: every run of 6 or more bytes that also stands in the payload is masked,
-// letter case aside, unless it is part of a word of the contract; so are mail addresses, VINs, telephone numbers
+// unless it is part of a word of the contract; so are mail addresses, parameters of URLs, VINs, telephone numbers
 // and digit runs; control characters become blanks; the result has at most chain.MaxLastError characters.
-// The payload is read once, in constant memory. It is compared as it is and with JSON escapes undone.
+// The payload is read once, to its end, in constant memory. Both sides are compared without letter case, as they
+// are and with JSON escapes undone; what is not UTF-8 is taken for Latin-1, NUL bytes are passed over, so that
+// UTF-16 hides nothing of it, and gzip is inflated.
 func Sanitise(text string, payload io.Reader, contract func(word string) bool) (string, error) {
-	text = strings.ToValidUTF8(text[:min(len(text), maxSummary)], "?")
-	text = strings.Map(printable, text)
-	lower := []byte(asciiLower(text))
-	taken := make([]bool, len(lower))
-	if err := markTaken(lower, taken, payload); err != nil {
+	text = text[:min(len(text), maxSummary)]
+	taken := make([]bool, len(text))
+	if err := markTaken(text, taken, payload); err != nil {
 		return "", err
 	}
 	spare(text, taken, contract)
 	for _, at := range personal.FindAllStringIndex(text, -1) {
-		for i := at[0]; i < at[1]; i++ {
-			taken[i] = true
-		}
+		mark(taken, at[0], at[1])
 	}
 	return summary(masked(text, taken)), nil
+}
+
+func mark(taken []bool, from, to int) {
+	for i := from; i < to; i++ {
+		taken[i] = true
+	}
 }
 
 // printable replaces what could break a line, a terminal or the reading direction.
@@ -95,34 +149,61 @@ func printable(r rune) rune {
 	return r
 }
 
-// asciiLower keeps byte positions, which strings.ToLower does not.
-func asciiLower(s string) string {
-	return string(lowered([]byte(s)))
-}
-
-func lowered(b []byte) []byte {
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
-		}
-	}
-	return b
-}
-
-// markTaken marks the bytes of text covered by runs that payload holds too. NUL bytes of the payload are passed
-// over, so that UTF-16 does not hide what it says.
-func markTaken(text []byte, taken []bool, payload io.Reader) error {
+// markTaken marks the bytes of text covered by runs that payload holds too.
+func markTaken(text string, taken []bool, payload io.Reader) error {
 	runs := newRuns(text)
 	raw, plain := window{runs: runs, taken: taken}, window{runs: runs, taken: taken}
-	escapes := unescaper{to: &plain}
+	escapes := unescaper{to: plain.slide}
+	slide := func(c byte) {
+		raw.slide(c)
+		if len(escapes.held) == 0 && c != '\\' {
+			plain.slide(c)
+			return
+		}
+		escapes.slide(c)
+	}
+	whole := bufio.NewReader(payload)
+	if magic, _ := whole.Peek(2); string(magic) == "\x1f\x8b" {
+		if !inflate(whole, slide) {
+			mark(taken, 0, len(taken)) // not all of it was seen
+		}
+		slide = func(byte) {}
+	}
+	return folded(whole, slide)
+}
+
+// inflate reads what a gzip stream holds and tells whether it saw all that can be read of it.
+func inflate(r *bufio.Reader, slide func(byte)) bool {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return true
+	}
+	bounded := &io.LimitedReader{R: z, N: maxInflate}
+	_ = folded(bounded, slide) // whether the stream is whole is not the question here
+	return bounded.N > 0
+}
+
+// folded reads r to its end as text: UTF-8 without letter case, other bytes as Latin-1, NUL left out.
+func folded(r io.Reader, slide func(byte)) error {
+	var room [utf8.UTFMax]byte
 	buf := make([]byte, 32<<10)
+	held := 0
 	for {
-		n, err := payload.Read(buf)
-		for _, c := range lowered(buf[:n]) {
-			if c != 0 {
-				raw.slide(c)
-				escapes.slide(c)
+		n, err := r.Read(buf[held:])
+		b := buf[:held+n]
+		for len(b) > 0 && (err != nil || b[0] < utf8.RuneSelf || utf8.FullRune(b)) {
+			if c := b[0]; c < utf8.RuneSelf {
+				if c != 0 {
+					slide(lower[c])
+				}
+				b = b[1:]
+				continue
 			}
+			c, size := letter(b)
+			for _, c := range utf8.AppendRune(room[:0], c) {
+				slide(c)
+			}
+			b = b[size:]
 		}
 		if err == io.EOF {
 			return nil
@@ -130,28 +211,84 @@ func markTaken(text []byte, taken []bool, payload io.Reader) error {
 		if err != nil {
 			return err
 		}
+		held = copy(buf, b)
 	}
 }
 
-// runs knows where in a text each run of bytes begins. seen is a filter before the map: nearly every byte of a
-// large payload ends there.
+// letter is the first character of b without its case; a byte that is not UTF-8 is one of Latin-1.
+func letter(b []byte) (rune, int) {
+	r, size := utf8.DecodeRune(b)
+	if r == utf8.RuneError && size == 1 {
+		r = rune(b[0])
+	}
+	return unicode.ToLower(unicode.ToUpper(r)), size
+}
+
+// lower is letter for ASCII.
+var lower = func() (table [utf8.RuneSelf]byte) {
+	for c := range table {
+		r, _ := letter([]byte{byte(c)})
+		table[c] = byte(r)
+	}
+	return table
+}()
+
+// runs knows which parts of a text read as a run of bytes. seen is a filter before the map: nearly every byte of
+// a large payload ends there.
 type runs struct {
-	at   map[uint64][]int
+	at   map[uint64][]span
 	seen [1 << 10]uint64
 }
 
-func newRuns(text []byte) *runs {
-	r := &runs{at: map[uint64][]int{}}
-	var last uint64
-	for i, c := range text {
-		last = (last<<8 | uint64(c)) & runMask
-		if i >= run-1 {
-			r.at[last] = append(r.at[last], i-run+1)
-			slot := runHash(last)
-			r.seen[slot>>6] |= 1 << (slot & 63)
+type span struct{ from, to int }
+
+// newRuns knows text as it is, and with escapes undone.
+func newRuns(text string) *runs {
+	r := &runs{at: map[uint64][]span{}}
+	var raw, plain spelling
+	escapes := unescaper{to: plain.slide}
+	var room [utf8.UTFMax]byte
+	for i := 0; i < len(text); {
+		c, size := letter([]byte(text[i:min(i+utf8.UTFMax, len(text))]))
+		if c != 0 {
+			raw.from = i
+			if len(escapes.held) == 0 {
+				plain.from = i
+			}
+			for _, c := range utf8.AppendRune(room[:0], c) {
+				raw.slide(c)
+				escapes.slide(c)
+			}
 		}
+		i += size
 	}
+	r.add(raw, len(text))
+	r.add(plain, len(text))
 	return r
+}
+
+// spelling is a text in the form in which it is compared, and where each byte of it comes from.
+type spelling struct {
+	bytes []byte
+	at    []int
+	from  int // of what is added next
+}
+
+func (s *spelling) slide(c byte) {
+	s.bytes, s.at = append(s.bytes, c), append(s.at, s.from)
+}
+
+func (r *runs) add(s spelling, end int) {
+	s.at = append(s.at, end)
+	var last uint64
+	for i, c := range s.bytes {
+		if last = (last<<8 | uint64(c)) & runMask; i < run-1 {
+			continue
+		}
+		r.at[last] = append(r.at[last], span{s.at[i-run+1], s.at[i+1]})
+		slot := runHash(last)
+		r.seen[slot>>6] |= 1 << (slot & 63)
+	}
 }
 
 const runMask = 1<<(8*run) - 1
@@ -169,53 +306,65 @@ type window struct {
 
 func (w *window) slide(c byte) {
 	w.last = (w.last<<8 | uint64(c)) & runMask
-	if w.fill++; w.fill < run {
-		return
-	}
 	slot := runHash(w.last)
-	if w.runs.seen[slot>>6]&(1<<(slot&63)) == 0 {
+	if w.fill++; w.fill < run || w.runs.seen[slot>>6]&(1<<(slot&63)) == 0 {
 		return
 	}
-	for _, i := range w.runs.at[w.last] {
-		for j := i; j < i+run; j++ {
-			w.taken[j] = true
-		}
+	for _, s := range w.runs.at[w.last] {
+		mark(w.taken, s.from, s.to)
 	}
 }
 
-// unescaper undoes JSON escapes byte by byte: a name spelled \u004a is still that name.
+// unescaper undoes JSON escapes (RFC 8259 section 7) byte by byte: a name spelled \u004a is still that name.
 type unescaper struct {
-	to   *window
+	to   func(byte)
 	held []byte // an escape not finished yet
+	high rune   // the first half of a surrogate pair
 }
 
 func (u *unescaper) slide(c byte) {
 	if len(u.held) == 0 && c != '\\' {
-		u.to.slide(c)
+		u.to(c)
 		return
 	}
 	u.held = append(u.held, c)
 	if len(u.held) == 2 && c != 'u' || len(u.held) == 6 {
-		for _, b := range lowered(unescape(u.held)) {
-			u.to.slide(b)
+		for _, c := range u.unescape() {
+			u.to(c)
 		}
 		u.held = u.held[:0]
 	}
 }
 
-func unescape(escape []byte) []byte {
-	if escape[1] != 'u' {
-		return escape[1:]
+// escaped are the controls that have a letter.
+var escaped = map[byte]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+func (u *unescaper) unescape() []byte {
+	if c, ok := escaped[u.held[1]]; ok {
+		return []byte{c}
+	}
+	if u.held[1] != 'u' {
+		return u.held[1:]
 	}
 	var r rune
-	for _, c := range escape[2:] {
-		d := bytes.IndexByte([]byte("0123456789abcdef"), c)
+	for _, c := range u.held[2:] {
+		d := strings.IndexByte("0123456789abcdef", c)
 		if d < 0 {
-			return escape
+			return u.held
 		}
 		r = r<<4 | rune(d)
 	}
-	return utf8.AppendRune(nil, r)
+	high := u.high
+	u.high = 0
+	switch {
+	case high != 0 && utf16.IsSurrogate(r):
+		r = utf16.DecodeRune(high, r)
+	case utf16.IsSurrogate(r):
+		u.high = r
+		return nil
+	}
+	folded, _ := letter(utf8.AppendRune(nil, r))
+	return utf8.AppendRune(nil, folded)
 }
 
 // word is an identifier of the contract: a property name, an enum word.
@@ -225,9 +374,7 @@ var word = regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]*`)
 func spare(text string, taken []bool, contract func(string) bool) {
 	for _, at := range word.FindAllStringIndex(text, -1) {
 		if contract(text[at[0]:at[1]]) {
-			for i := at[0]; i < at[1]; i++ {
-				taken[i] = false
-			}
+			clear(taken[at[0]:at[1]])
 		}
 	}
 }
@@ -235,14 +382,16 @@ func spare(text string, taken []bool, contract func(string) bool) {
 // masked replaces every taken character; a character of which one byte is taken goes as a whole.
 func masked(text string, taken []bool) string {
 	var out strings.Builder
-	for i, r := range text {
-		for j := i; j < i+utf8.RuneLen(r); j++ {
-			if taken[j] {
-				r = mask
-				break
-			}
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case slices.Contains(taken[i:i+size], true):
+			r = mask
+		case r == utf8.RuneError && size == 1:
+			r = '?'
 		}
-		out.WriteRune(r)
+		out.WriteRune(printable(r))
+		i += size
 	}
 	return out.String()
 }

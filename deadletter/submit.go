@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"mime"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/blob"
@@ -77,6 +79,8 @@ func (s *Submission) normalise() error {
 		return field("channel", "must be ocr_document, mobile_export, telematics_api, manual_entry or other")
 	case s.Source != "" && !chain.ValidToken(s.Source):
 		return field("source", "must be 1 to 80 of A-Z a-z 0-9 . _ : / - and begin with a letter or digit")
+	case !chain.ValidToken(s.Actor):
+		return field("actor", "must be an identifier")
 	case s.ContentEncoding != "" && !chain.ValidToken(s.ContentEncoding):
 		return field("content_encoding", "must be a content coding of RFC 9110, such as gzip")
 	}
@@ -85,18 +89,22 @@ func (s *Submission) normalise() error {
 	return err
 }
 
+// parameter is what a kept parameter of a content type looks like: the characters of a boundary (RFC 2046
+// section 5.1.1), but no blanks, so that no sentence passes.
+var parameter = regexp.MustCompile(`^[A-Za-z0-9'()+_,./:=?-]{1,70}$`)
+
 // mediaType keeps type, subtype, charset and boundary of a content type (RFC 9110 section 8.3).
 func mediaType(declared string) (string, error) {
 	if declared == "" {
 		return "", nil
 	}
 	kind, params, err := mime.ParseMediaType(declared)
-	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || !strings.Contains(kind, "/") {
 		return "", field("content_type", "must be a media type such as application/json")
 	}
 	kept := map[string]string{}
 	for _, name := range []string{"charset", "boundary"} {
-		if v, ok := params[name]; ok && len(v) <= 70 {
+		if v := params[name]; parameter.MatchString(v) {
 			kept[name] = v
 		}
 	}
@@ -113,16 +121,10 @@ type Failure struct {
 	PayloadRef chain.Digest // instead of Body: a payload that is in custody already
 	Stage      chain.Stage
 	Signal     Signal
-	Message    string    // error text as the sender has it; kept in full as a blob, summarised in the event
+	Message    string    // error text as the sender has it; kept as a blob, up to 1 MiB, and summarised in the event
 	Attempt    uint64    // attempts made elsewhere; 0 means not stated
 	FirstSeen  time.Time // when the payload was first seen elsewhere; zero means now
 }
-
-// Bounds of what a failure may bring.
-const (
-	maxMessage = 1 << 20 // bytes of error text kept
-	maxSummary = 8 << 10 // bytes of it that are considered for the summary
-)
 
 // Fail takes a failure into custody: payload, error text, then the event that says what becomes of the letter.
 // The same failure repeated while nothing else happened gives the same receipt and no event.
@@ -163,12 +165,12 @@ func (f *Failure) normalise() error {
 		return field("payload", "a failure brings its payload, or names one in custody by payload_ref")
 	case f.Body != nil && !f.PayloadRef.IsZero():
 		return field("payload_ref", "stands instead of a payload, not beside it")
-	case len(f.Message) > maxMessage:
-		return field("message", "must have at most 1 MiB")
 	case f.Attempt > 1_000_000:
 		return field("attempt", "must be at most 1000000")
 	case f.FirstSeen.After(time.Now().Add(time.Minute)):
 		return field("first_seen", "must not lie in the future")
+	case !f.FirstSeen.IsZero() && f.FirstSeen.Year() < 1970:
+		return field("first_seen", "must not lie before 1970")
 	}
 	if err := f.Signal.validate(); err != nil {
 		return err
@@ -182,11 +184,7 @@ func (q *Queue) locate(ctx context.Context, f *Failure) (blob.Location, error) {
 		loc, _, err := q.cfg.Store.Put(ctx, f.Body, time.Now())
 		return loc, err
 	}
-	var l chain.Letter
-	_, err := q.do(ctx, func(v *view) (e chain.Event, err error) {
-		l, err = v.existing(f.PayloadRef)
-		return e, err
-	})
+	l, err := q.letter(ctx, f.PayloadRef)
 	ref := blob.Ref{Digest: l.Ref, Version: l.BlobVersion}
 	return blob.Location{Ref: ref, Size: int64(l.Size), RetainUntil: l.RetainUntil}, err
 }
@@ -229,5 +227,5 @@ func repeated(l chain.Letter, f *Failure, env *chain.Envelope) bool {
 	return was != nil && l.Lease == nil && l.Disposition == was.Disposition &&
 		was.Stage == env.Stage && was.ErrorCode == env.ErrorCode && was.ErrorRef == env.ErrorRef &&
 		was.LastError == env.LastError && was.Source == env.Source && was.Rule == env.Rule &&
-		(f.Attempt == 0 || f.Attempt == was.Attempt)
+		f.Attempt <= was.Attempt
 }
