@@ -1,0 +1,164 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/holdfast-dvir/holdfast/chain"
+)
+
+type eventsInput struct {
+	After       int64  `query:"after" default:"-1" minimum:"-1" maximum:"9007199254740991" doc:"Sequence number of the last event already had; -1 before the first"`
+	Limit       int    `query:"limit" default:"1000" minimum:"1" maximum:"10000" doc:"Not of server-sent events"`
+	Wait        string `query:"wait" doc:"Wait up to this long, at most 60s, for a first event" example:"30s"`
+	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"Of server-sent events: goes before after"`
+	Accept      string `header:"Accept" hidden:"true"`
+}
+
+type entriesInput struct {
+	After int64 `query:"after" default:"-1" minimum:"-1" maximum:"9007199254740991" doc:"Sequence number of the last event already had; -1 before the first"`
+	Limit int64 `query:"limit" minimum:"1" maximum:"9007199254740991" doc:"All up to the present end if absent"`
+}
+
+// mediaLines and mediaEvents are how events come.
+const (
+	mediaLines  = "application/x-ndjson"
+	mediaEvents = "text/event-stream"
+)
+
+func (a *api) streamRoutes() {
+	text := &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
+	register(a, huma.Operation{Method: "GET", Path: "/v1/events", OperationID: "events", Summary: "Events as they happen",
+		Description: "The stored lines: a page of them, or with Accept: text/event-stream a stream without end.",
+		Responses: map[string]*huma.Response{"200": {Description: "Stored lines, byte for byte",
+			Content: map[string]*huma.MediaType{mediaLines: text, mediaEvents: text}}}}, a.events)
+	register(a, huma.Operation{Method: "GET", Path: "/v1/log/entries", OperationID: "entries", Summary: "The log, for verification",
+		Description: "The stored lines up to the present end. A connection that is cut means that not all could be read.",
+		Responses: map[string]*huma.Response{"200": {Description: "Stored lines, byte for byte",
+			Content: map[string]*huma.MediaType{mediaLines: text}}}}, a.entries)
+}
+
+func (a *api) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
+	wait, err := parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(in.Accept, mediaEvents) {
+		return a.serverSent(in)
+	}
+	from := uint64(in.After + 1)
+	if wait > 0 {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		if err := a.State.Wait(ctx, from); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return nil, err
+		}
+	}
+	return a.lines(from, from+uint64(in.Limit)), nil
+}
+
+func (a *api) entries(_ context.Context, in *entriesInput) (*huma.StreamResponse, error) {
+	from, end := uint64(in.After+1), uint64(chain.MaxInteger)
+	if in.Limit > 0 {
+		end = from + uint64(in.Limit)
+	}
+	return a.lines(from, end), nil
+}
+
+// batch is how many lines are read at once.
+const batch = 500
+
+// lines answers with the events from from to before end, as far as there are any now.
+func (a *api) lines(from, end uint64) *huma.StreamResponse {
+	end = min(end, a.State.Tip().Size)
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		_, w := humago.Unwrap(ctx)
+		w.Header().Set("Content-Type", mediaLines)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		w.WriteHeader(http.StatusOK)
+		for from < end {
+			lines, err := a.State.Events(from, int(min(end-from, batch)))
+			if err == nil && len(lines) == 0 {
+				err = fmt.Errorf("event %d is missing", from)
+			}
+			if err != nil {
+				a.fail(ctx.Context(), ctx.Operation(), err)
+				panic(http.ErrAbortHandler)
+			}
+			for _, line := range lines {
+				if _, err := w.Write(append(line, '\n')); err != nil {
+					return // the client is gone
+				}
+			}
+			from += uint64(len(lines))
+		}
+	}}
+}
+
+// heartbeat is how often a silent stream says that it is alive; proxies cut silent connections.
+const heartbeat = 15 * time.Second
+
+func (a *api) serverSent(in *eventsInput) (*huma.StreamResponse, error) {
+	from := uint64(in.After + 1)
+	if in.LastEventID != "" {
+		last, err := strconv.ParseUint(in.LastEventID, 10, 53)
+		if err != nil {
+			return nil, &chain.FieldError{Field: "Last-Event-ID", Rule: "must be a sequence number"}
+		}
+		from = last + 1
+	}
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		_, w := humago.Unwrap(ctx)
+		w.Header().Set("Content-Type", mediaEvents)
+		w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		w.WriteHeader(http.StatusOK)
+		if err := a.follow(ctx.Context(), w, from); err != nil && ctx.Context().Err() == nil {
+			a.fail(ctx.Context(), ctx.Operation(), err)
+			panic(http.ErrAbortHandler)
+		}
+	}}, nil
+}
+
+// follow writes events until its context ends or the client is gone, which is no error.
+func (a *api) follow(ctx context.Context, w http.ResponseWriter, from uint64) error {
+	flush := http.NewResponseController(w).Flush
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		changed := a.State.Changed()
+		lines, err := a.State.Events(from, batch)
+		if err != nil {
+			return err
+		}
+		for i, line := range lines {
+			if _, err := fmt.Fprintf(w, "id: %d\ndata: %s\n\n", from+uint64(i), line); err != nil {
+				return nil
+			}
+		}
+		if flush() != nil {
+			return nil
+		}
+		if from += uint64(len(lines)); len(lines) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-beat.C:
+			if _, err := io.WriteString(w, ":\n\n"); err != nil {
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
