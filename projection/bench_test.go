@@ -251,3 +251,62 @@ func watchMemory() (stop func() int) {
 	}()
 	return func() int { close(done); return <-result }
 }
+
+// backlog is a projection with n open letters, nearly all of them waiting for a person.
+func backlog(b *testing.B) *projection.DB {
+	n := size(b, 100_000)
+	path := filepath.Join(b.TempDir(), "projection")
+	_, err := projection.Rebuild(b.Context(), writeLog(b, 10*n/3, true), path)
+	require.NoError(b, err)
+	db, err := projection.Open(path)
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, db.Close()) })
+	stats, err := db.Stats()
+	require.NoError(b, err)
+	b.Logf("%v", stats.Letters)
+	return db
+}
+
+// percentile reports the slow end of f, each call timed by itself.
+func percentile(b *testing.B, f func() error) {
+	var times []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		require.NoError(b, f())
+		times = append(times, time.Since(start))
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)*95/100].Microseconds())/1000, "p95_ms")
+}
+
+func BenchmarkList(b *testing.B) {
+	db := backlog(b)
+	dead := []chain.Disposition{chain.DeadLetter}
+	for name, f := range map[string]projection.Filter{
+		"all":                {},
+		"dead":               {Dispositions: dead, Order: projection.NewestFirst},
+		"code":               {Dispositions: dead, ErrorCode: "parse.json_syntax"},
+		"stage_and_channel":  {Stage: chain.StageValidate, Channel: chain.MobileExport},
+		"source_and_code":    {Source: "fleet:7", ErrorCode: "parse.json_syntax"},
+		"code_never_matched": {Source: "fleet:7", ErrorCode: "parse.never_seen"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			cursor := ""
+			percentile(b, func() error {
+				page, err := db.List(f, cursor, 100)
+				cursor = page.Next
+				return err
+			})
+		})
+	}
+}
+
+func BenchmarkGroups(b *testing.B) {
+	db := backlog(b)
+	b.Run("groups", func(b *testing.B) {
+		percentile(b, func() error { _, err := db.Groups(projection.Filter{}); return err })
+	})
+	b.Run("stats", func(b *testing.B) {
+		percentile(b, func() error { _, err := db.Stats(); return err })
+	})
+}

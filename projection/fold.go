@@ -129,20 +129,22 @@ type fold struct {
 	notices  [][]byte
 	records  map[chain.Digest]uint64
 	units    map[chain.Digest]uint64
-	refs     *bbolt.Bucket
+	refs     *bbolt.Cursor
 	stored   *bbolt.Bucket
-	admitted *bbolt.Bucket
 	hashes   newHashes
 }
 
-type touched struct{ before, after chain.Letter }
+type touched struct {
+	before, after chain.Letter
+	text          []byte // of after
+}
 
 type pair struct{ number, seq uint64 }
 
 func newFold(tx *bbolt.Tx, size uint64) *fold {
 	return &fold{
 		tx: tx, letters: map[chain.Digest]*touched{}, records: map[chain.Digest]uint64{}, units: map[chain.Digest]uint64{},
-		refs: tx.Bucket(bucketRefs), stored: tx.Bucket(bucketLetters), admitted: tx.Bucket(bucketRecords),
+		refs: tx.Bucket(bucketRefs).Cursor(), stored: tx.Bucket(bucketLetters),
 		hashes: newHashes{hashes{tx.Bucket(bucketHashes)}, tlog.StoredHashCount(int64(size)), nil},
 	}
 }
@@ -164,7 +166,7 @@ func (f *fold) add(r *chain.Record) error {
 	}
 	t.after = after
 	f.timeline = append(f.timeline, pair{after.FirstSeq, r.Seq})
-	if version, ok := admits(e); ok && f.records[version] == 0 && f.admitted.Get(version[:]) == nil {
+	if version, ok := admits(e); ok && f.records[version] == 0 {
 		f.records[version] = r.Seq
 	}
 	if unit, ok := reports(e); ok {
@@ -195,7 +197,7 @@ func (f *fold) letter(ref chain.Digest) (*touched, error) {
 		return t, nil
 	}
 	t := &touched{}
-	if n := f.refs.Get(ref[:]); n != nil {
+	if k, n := f.refs.Seek(ref[:]); bytes.Equal(k, ref[:]) {
 		l, err := parseLetter(f.stored.Get(n))
 		if err != nil {
 			return nil, err
@@ -220,9 +222,31 @@ func parseLetter(raw []byte) (chain.Letter, error) {
 func (f *fold) write() error {
 	changed := slices.Collect(maps.Values(f.letters))
 	changed = slices.DeleteFunc(changed, func(t *touched) bool { return !t.after.Exists() })
-	slices.SortFunc(changed, func(a, b *touched) int { return cmp.Compare(a.after.FirstSeq, b.after.FirstSeq) })
-	return cmp.Or(f.writeEvents(), f.hashes.write(), f.writeLetters(changed), f.writePlaces(changed),
-		writeSeqs(f.admitted, f.records), writeSeqs(f.tx.Bucket(bucketUnits), f.units))
+	var moves []move
+	prepared := make(chan error) // a part of the work needs no transaction
+	go func() {
+		slices.SortFunc(changed, func(a, b *touched) int { return cmp.Compare(a.after.FirstSeq, b.after.FirstSeq) })
+		var err error
+		moves, err = prepare(changed)
+		prepared <- err
+	}()
+	err := cmp.Or(f.writeEvents(), f.hashes.write(), f.writeRecords(), writeSeqs(f.tx.Bucket(bucketUnits), f.units))
+	if err = cmp.Or(<-prepared, err); err != nil {
+		return err
+	}
+	return cmp.Or(f.writeLetters(changed), f.writePlaces(moves))
+}
+
+// writeRecords enters the versions that are not there yet.
+func (f *fold) writeRecords() error {
+	bucket := f.tx.Bucket(bucketRecords)
+	c := bucket.Cursor()
+	for _, version := range slices.SortedFunc(maps.Keys(f.records), compareDigests) {
+		if k, _ := c.Seek(version[:]); bytes.Equal(k, version[:]) {
+			delete(f.records, version)
+		}
+	}
+	return writeSeqs(bucket, f.records)
 }
 
 // writeEvents appends: those buckets are filled to the brim, since nothing is ever put in between.
@@ -256,22 +280,19 @@ func (f *fold) writeEvents() error {
 
 func (f *fold) writeLetters(changed []*touched) error {
 	f.stored.FillPercent = 0.9
+	refs := f.tx.Bucket(bucketRefs)
 	var created []*touched
 	for _, t := range changed {
-		raw, err := t.after.AppendText(make([]byte, 0, 1024))
-		if err != nil {
-			return err
-		}
-		if err := f.stored.Put(number(t.after.FirstSeq), raw); err != nil {
+		if err := f.stored.Put(number(t.after.FirstSeq), t.text); err != nil {
 			return err
 		}
 		if !t.before.Exists() {
 			created = append(created, t)
 		}
 	}
-	slices.SortFunc(created, func(a, b *touched) int { return bytes.Compare(a.after.Ref[:], b.after.Ref[:]) })
+	slices.SortFunc(created, func(a, b *touched) int { return compareDigests(a.after.Ref, b.after.Ref) })
 	for _, t := range created {
-		if err := f.refs.Put(t.after.Ref[:], number(t.after.FirstSeq)); err != nil {
+		if err := refs.Put(t.after.Ref[:], number(t.after.FirstSeq)); err != nil {
 			return err
 		}
 	}
@@ -284,15 +305,23 @@ type move struct {
 	by int
 }
 
-// writePlaces moves the letters in the indexes: only entries that came or went are touched.
-func (f *fold) writePlaces(changed []*touched) error {
-	moves := make([]move, 0, 4*len(changed))
+// prepare encodes the letters and lists their moves in the order of the buckets.
+func prepare(changed []*touched) (moves []move, err error) {
+	moves = make([]move, 0, 4*len(changed))
 	for _, t := range changed {
+		if t.text, err = t.after.AppendText(make([]byte, 0, 1024)); err != nil {
+			return nil, err
+		}
 		moves = t.moves(moves)
 	}
 	slices.SortFunc(moves, func(a, b move) int {
 		return cmp.Or(cmp.Compare(a.index, b.index), strings.Compare(a.key, b.key))
 	})
+	return moves, nil
+}
+
+// writePlaces moves the letters in the indexes: only entries that came or went are touched.
+func (f *fold) writePlaces(moves []move) error {
 	counts := map[string]int{}
 	var bucket *bbolt.Bucket
 	for i, m := range moves {
@@ -363,8 +392,10 @@ func count(counters *bbolt.Bucket, key string) uint64 {
 	return 0
 }
 
+func compareDigests(a, b chain.Digest) int { return bytes.Compare(a[:], b[:]) }
+
 func writeSeqs(bucket *bbolt.Bucket, seqs map[chain.Digest]uint64) error {
-	for _, d := range slices.SortedFunc(maps.Keys(seqs), func(a, b chain.Digest) int { return bytes.Compare(a[:], b[:]) }) {
+	for _, d := range slices.SortedFunc(maps.Keys(seqs), compareDigests) {
 		if err := bucket.Put(d[:], number(seqs[d])); err != nil {
 			return err
 		}

@@ -110,7 +110,7 @@ func open(path string, readOnly bool) (*DB, error) {
 		return nil, err
 	}
 	if !readOnly {
-		err = db.update(create)
+		err = db.create()
 	}
 	if err == nil {
 		err = db.load()
@@ -151,6 +151,20 @@ func openBolt(path string, readOnly bool) (b *bbolt.DB, err error) {
 		return nil, &UnusableError{path, err.Error()} // what bolt says of a file without valid meta pages
 	}
 	return nil, err
+}
+
+// create lays out an empty file and leaves any other alone.
+func (db *DB) create() error {
+	empty := false
+	err := db.view(func(tx *bbolt.Tx) error {
+		first, _ := tx.Cursor().First()
+		empty = first == nil
+		return nil
+	})
+	if err != nil || !empty {
+		return err
+	}
+	return db.update(create)
 }
 
 // load reads the mark and tells a whole file from a damaged one as far as a glance can.
@@ -231,7 +245,8 @@ func (db *DB) plain(err error) error {
 		return db.unusable(string(d))
 	}
 	_, file := errors.AsType[*fs.PathError](err)
-	if _, system := errors.AsType[syscall.Errno](err); file && !system {
+	errno, system := errors.AsType[syscall.Errno](err)
+	if file && (!system || errno == syscall.EFBIG || errno == syscall.EINVAL) {
 		return db.unusable("a page leads outside the file")
 	}
 	return err

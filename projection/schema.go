@@ -71,11 +71,8 @@ func buckets() [][]byte {
 	return all
 }
 
-// create lays out an empty file and leaves any other alone.
+// create lays out an empty file.
 func create(tx *bbolt.Tx) error {
-	if first, _ := tx.Cursor().First(); first != nil {
-		return nil
-	}
 	for _, name := range buckets() {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
