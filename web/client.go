@@ -69,7 +69,7 @@ func (c *Client) Fail(ctx context.Context, f Failure, body io.Reader) (r Receipt
 	pipe, w := io.Pipe()
 	form := multipart.NewWriter(w)
 	go func() { w.CloseWithError(writeForm(form, fields, f.ContentType, body)) }()
-	defer pipe.Close()
+	defer func() { _ = pipe.Close() }() // ends the writer
 	header := http.Header{"Content-Type": {form.FormDataContentType()}}
 	err = c.do(ctx, call{"POST", "/v1/failures", nil, header, pipe}, &r)
 	return r, err

@@ -187,6 +187,12 @@ func (a *api) fail(ctx context.Context, op *huma.Operation, err error) *Problem 
 	return p
 }
 
+// cut ends a connection whose answer turned out wrong after it began: the client sees that it is not whole.
+func (a *api) cut(ctx huma.Context, err error) {
+	_ = a.fail(ctx.Context(), ctx.Operation(), err) // for the log
+	panic(http.ErrAbortHandler)
+}
+
 // huma asks package variables for its errors. They are set once, for the only room that uses it.
 func init() {
 	huma.NewErrorWithContext = func(ctx huma.Context, status int, _ string, errs ...error) huma.StatusError {

@@ -382,7 +382,7 @@ func (l *lastPart) Read(p []byte) (int, error) {
 	}
 	n, err := l.part.Read(p)
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		l.end = l.nothingFollows()
 	case err != nil:
 		l.end = malformed(err)

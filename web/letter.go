@@ -339,8 +339,7 @@ func (a *api) payload(ctx context.Context, in *payloadInput) (*huma.StreamRespon
 		h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(ref[:])+":") // RFC 9530
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		if err := trickle(w, io.MultiReader(bytes.NewReader(head), body)); err != nil {
-			a.fail(ctx.Context(), ctx.Operation(), err)
-			panic(http.ErrAbortHandler)
+			a.cut(ctx, err)
 		}
 	}}, nil
 }

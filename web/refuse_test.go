@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -170,4 +171,15 @@ func TestBrokenUpload(t *testing.T) {
 		conn.Close()
 	}
 	assert.Len(t, b.log.Lines(), tip, "half a payload is none")
+}
+
+func TestPanicIsAProblem(t *testing.T) {
+	b := newBench(t, func(c *web.Config) {
+		c.Ready = func(context.Context) error { panic(canary) }
+	})
+	a := b.send("GET", "/readyz", nil)
+	a.problem(t, 500, web.KindInternal)
+	assert.NotContains(t, a.body, canary)
+	assert.Contains(t, b.logs.String(), "request panicked")
+	assert.NotContains(t, b.logs.String(), canary)
 }

@@ -91,8 +91,7 @@ func (a *api) lines(from, end uint64) *huma.StreamResponse {
 				err = fmt.Errorf("event %d is missing", from)
 			}
 			if err != nil {
-				a.fail(ctx.Context(), ctx.Operation(), err)
-				panic(http.ErrAbortHandler)
+				a.cut(ctx, err)
 			}
 			for _, line := range lines {
 				if _, err := w.Write(append(line, '\n')); err != nil {
@@ -123,8 +122,7 @@ func (a *api) serverSent(in *eventsInput) (*huma.StreamResponse, error) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		w.WriteHeader(http.StatusOK)
 		if err := a.follow(ctx.Context(), w, from); err != nil && ctx.Context().Err() == nil {
-			a.fail(ctx.Context(), ctx.Operation(), err)
-			panic(http.ErrAbortHandler)
+			a.cut(ctx, err)
 		}
 	}}, nil
 }

@@ -219,7 +219,7 @@ func (t *Tokens) replace(all []Token) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // nothing is there after the rename
 	_, err = f.Write(append(raw, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
