@@ -153,7 +153,7 @@ func (q *Queue) failed(l chain.Letter, b Breakdown, told testimony) chain.Event 
 	}
 	q.settle(env, l, v, now)
 	e := chain.Event{Type: chain.Type(env.Disposition), At: now, Actor: l.Lease.Worker, Envelope: env,
-		Blobs: told.blobs(), Rules: b.Rules, Evidence: b.Crash}
+		Blobs: told.blobs(), Rules: b.Rules, Evidence: v.Evidence}
 	e.Findings, e.FindingsTotal = listed(b.Findings)
 	return e
 }
@@ -161,7 +161,8 @@ func (q *Queue) failed(l chain.Letter, b Breakdown, told testimony) chain.Event 
 func (q *Queue) verdict(b Breakdown) Verdict {
 	switch {
 	case b.Crash != "":
-		return Verdict{Class: chain.Permanent, Code: string(b.Stage) + ".crash", Rule: RulesVersion + "/crash", Poison: true}
+		return Verdict{Class: chain.Permanent, Code: string(b.Stage) + ".crash", Rule: RulesVersion + "/crash",
+			Poison: true, Evidence: b.Crash}
 	case b.Code != "":
 		return Verdict{Class: chain.Permanent, Code: b.Code, Rule: b.Rules}
 	}

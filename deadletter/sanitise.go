@@ -107,7 +107,7 @@ const run = 6
 
 const (
 	mask       = '*'
-	maxSummary = 8 << 10   // bytes of an error text that are considered for the summary
+	maxSummary = 3 << 10   // bytes of a text that are considered: those that can be seen, and some more
 	maxInflate = 256 << 20 // bytes that a compressed payload is read for
 )
 
@@ -123,6 +123,7 @@ var personal = regexp.MustCompile(`(?i)[\pL\pN._%+-]+@[\pL\pN.-]+|//[^\s/@]+@|[?
 // are and with JSON escapes undone; what is not UTF-8 is taken for Latin-1, NUL bytes are passed over, so that
 // UTF-16 hides nothing of it, and gzip is inflated.
 func Sanitise(text string, payload io.Reader, contract func(word string) bool) (string, error) {
+	text = strings.TrimSpace(text)
 	text = text[:min(len(text), maxSummary)]
 	taken := make([]bool, len(text))
 	if err := markTaken(text, taken, payload); err != nil {
@@ -151,60 +152,48 @@ func printable(r rune) rune {
 
 // markTaken marks the bytes of text covered by runs that payload holds too.
 func markTaken(text string, taken []bool, payload io.Reader) error {
-	runs := newRuns(text)
-	raw, plain := window{runs: runs, taken: taken}, window{runs: runs, taken: taken}
-	escapes := unescaper{to: plain.slide}
-	slide := func(c byte) {
-		raw.slide(c)
-		if len(escapes.held) == 0 && c != '\\' {
-			plain.slide(c)
-			return
-		}
-		escapes.slide(c)
-	}
+	m := newMatcher(text, taken)
 	whole := bufio.NewReader(payload)
-	if magic, _ := whole.Peek(2); string(magic) == "\x1f\x8b" {
-		if !inflate(whole, slide) {
-			mark(taken, 0, len(taken)) // not all of it was seen
-		}
-		slide = func(byte) {}
+	if magic, _ := whole.Peek(2); string(magic) != "\x1f\x8b" {
+		return folded(whole, m.write)
 	}
-	return folded(whole, slide)
+	if !inflate(whole, m.write) {
+		mark(taken, 0, len(taken)) // not all of it was seen
+	}
+	return folded(whole, func([]byte) {})
 }
 
 // inflate reads what a gzip stream holds and tells whether it saw all that can be read of it.
-func inflate(r *bufio.Reader, slide func(byte)) bool {
+func inflate(r io.Reader, write func([]byte)) bool {
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return true
 	}
 	bounded := &io.LimitedReader{R: z, N: maxInflate}
-	_ = folded(bounded, slide) // whether the stream is whole is not the question here
+	_ = folded(bounded, write) // whether the stream is whole is not the question here
 	return bounded.N > 0
 }
 
 // folded reads r to its end as text: UTF-8 without letter case, other bytes as Latin-1, NUL left out.
-func folded(r io.Reader, slide func(byte)) error {
-	var room [utf8.UTFMax]byte
+func folded(r io.Reader, write func([]byte)) error {
 	buf := make([]byte, 32<<10)
+	out := make([]byte, 0, 64<<10)
 	held := 0
 	for {
 		n, err := r.Read(buf[held:])
 		b := buf[:held+n]
-		for len(b) > 0 && (err != nil || b[0] < utf8.RuneSelf || utf8.FullRune(b)) {
+		out = out[:0]
+		for len(b) > 0 && (b[0] < utf8.RuneSelf || err != nil || utf8.FullRune(b)) {
 			if c := b[0]; c < utf8.RuneSelf {
-				if c != 0 {
-					slide(lower[c])
+				if b = b[1:]; c != 0 {
+					out = append(out, lower[c])
 				}
-				b = b[1:]
 				continue
 			}
 			c, size := letter(b)
-			for _, c := range utf8.AppendRune(room[:0], c) {
-				slide(c)
-			}
-			b = b[size:]
+			out, b = utf8.AppendRune(out, c), b[size:]
 		}
+		write(out)
 		if err == io.EOF {
 			return nil
 		}
@@ -233,29 +222,30 @@ var lower = func() (table [utf8.RuneSelf]byte) {
 	return table
 }()
 
-// runs knows which parts of a text read as a run of bytes. seen is a filter before the map: nearly every byte of
-// a large payload ends there.
+// runs knows which parts of a text read as a run of bytes, and forgets those that were found. sought is a filter
+// before the map: nearly every byte of a large payload ends there.
 type runs struct {
-	at   map[uint64][]span
-	seen [1 << 10]uint64
+	at     map[uint64][]span
+	sought [1 << 10]uint64
+	shared map[uint64]int // how many runs have the same place in sought
 }
 
 type span struct{ from, to int }
 
 // newRuns knows text as it is, and with escapes undone.
 func newRuns(text string) *runs {
-	r := &runs{at: map[uint64][]span{}}
+	r := &runs{at: map[uint64][]span{}, shared: map[uint64]int{}}
 	var raw, plain spelling
 	escapes := unescaper{to: plain.slide}
 	var room [utf8.UTFMax]byte
 	for i := 0; i < len(text); {
 		c, size := letter([]byte(text[i:min(i+utf8.UTFMax, len(text))]))
-		if c != 0 {
-			raw.from = i
-			if len(escapes.held) == 0 {
-				plain.from = i
-			}
-			for _, c := range utf8.AppendRune(room[:0], c) {
+		raw.from = i
+		if len(escapes.held) == 0 {
+			plain.from = i
+		}
+		for _, c := range utf8.AppendRune(room[:0], c) {
+			if c != 0 {
 				raw.slide(c)
 				escapes.slide(c)
 			}
@@ -285,9 +275,26 @@ func (r *runs) add(s spelling, end int) {
 		if last = (last<<8 | uint64(c)) & runMask; i < run-1 {
 			continue
 		}
-		r.at[last] = append(r.at[last], span{s.at[i-run+1], s.at[i+1]})
 		slot := runHash(last)
-		r.seen[slot>>6] |= 1 << (slot & 63)
+		if r.sought[slot>>6] |= 1 << (slot & 63); r.at[last] == nil {
+			r.shared[slot]++
+		}
+		r.at[last] = append(r.at[last], span{s.at[i-run+1], s.at[i+1]})
+	}
+}
+
+// take marks where a text reads as key, if it does.
+func (r *runs) take(key, slot uint64, taken []bool) {
+	spans, ok := r.at[key]
+	if !ok {
+		return
+	}
+	for _, s := range spans {
+		mark(taken, s.from, s.to)
+	}
+	delete(r.at, key)
+	if r.shared[slot]--; r.shared[slot] == 0 {
+		r.sought[slot>>6] &^= 1 << (slot & 63)
 	}
 }
 
@@ -296,23 +303,49 @@ const runMask = 1<<(8*run) - 1
 // runHash spreads a run over the 65,536 bits of the filter.
 func runHash(key uint64) uint64 { return key * 0x9e3779b97f4a7c15 >> 48 }
 
-// window looks at the last bytes of a stream.
-type window struct {
-	last  uint64
-	fill  int
-	runs  *runs
-	taken []bool
+// matcher looks for the runs of a text in a stream, as it is and with escapes undone.
+type matcher struct {
+	*runs
+	taken   []bool
+	raw     uint64 // the last bytes of the stream
+	plain   uint64 // the same with escapes undone, while that differs
+	differs int    // bytes for which it will
+	escapes unescaper
 }
 
-func (w *window) slide(c byte) {
-	w.last = (w.last<<8 | uint64(c)) & runMask
-	slot := runHash(w.last)
-	if w.fill++; w.fill < run || w.runs.seen[slot>>6]&(1<<(slot&63)) == 0 {
-		return
+func newMatcher(text string, taken []bool) *matcher {
+	m := &matcher{runs: newRuns(text), taken: taken}
+	m.escapes.to = func(c byte) { m.plain = m.look(m.plain, c) }
+	return m
+}
+
+func (m *matcher) write(b []byte) {
+	for _, c := range b {
+		if c == '\\' || m.differs > 0 {
+			m.unescape(c)
+		}
+		m.raw = m.look(m.raw, c)
 	}
-	for _, s := range w.runs.at[w.last] {
-		mark(w.taken, s.from, s.to)
+}
+
+func (m *matcher) unescape(c byte) {
+	if m.differs--; m.differs < 0 {
+		m.plain = m.raw
 	}
+	if c == '\\' || len(m.escapes.held) > 0 {
+		m.differs = run
+	}
+	m.escapes.slide(c)
+}
+
+// look moves a window over the stream on by c, and looks.
+func (m *matcher) look(last uint64, c byte) uint64 {
+	last = (last<<8 | uint64(c)) & runMask
+	slot := runHash(last)
+	if m.sought[slot>>6]&(1<<(slot&63)) != 0 {
+		m.take(last, slot, m.taken)
+	}
+	return last
 }
 
 // unescaper undoes JSON escapes (RFC 8259 section 7) byte by byte: a name spelled \u004a is still that name.
