@@ -46,14 +46,27 @@ func (f folder) adminToken() string      { return f.part("admin-token") }
 type settings struct {
 	Data        folder `default:"./holdfast-data" help:"Folder of log, payloads and state." placeholder:"DIR"`
 	Listen      string `default:"127.0.0.1:8420" help:"Address of the HTTP API." placeholder:"ADDR"`
-	Origin      string `default:"holdfast.local/dvir" help:"Name of a new log, for its genesis event."`
+	Origin      string `default:"holdfast.local/dvir" help:"Name of a new log, for its genesis event." placeholder:"NAME"`
 	DvirConfig  string `help:"Roster and defect aliases of the built-in processor (JSON)." placeholder:"FILE" type:"path"`
-	Workers     int    `default:"4" help:"Payloads processed at a time."`
-	MaxPayload  int64  `default:"67108864" help:"Largest payload, in bytes."`
-	Retention   int    `default:"18" help:"Months that payloads are kept, at least 3 (49 CFR 396.11(a)(4))."`
+	Workers     int    `default:"4" help:"Payloads processed at a time." placeholder:"N"`
+	MaxPayload  int64  `default:"67108864" help:"Largest payload, in bytes." placeholder:"BYTES"`
+	Retention   int    `default:"18" help:"Months that payloads are kept, at least 3 (49 CFR 396.11(a)(4))." placeholder:"MONTHS"`
 	NoImmutable bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
 	NatsURL     string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
-	LogLevel    string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	LogLevel    string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged." placeholder:"LEVEL"`
+}
+
+// Validate refuses numbers that make no service.
+func (s *settings) Validate() error {
+	switch {
+	case s.Workers < 1 || s.Workers > 1000:
+		return errors.New("--workers: must be 1 to 1000")
+	case s.MaxPayload < 1:
+		return errors.New("--max-payload: must be at least 1")
+	case s.Retention < 3 || s.Retention > 1200:
+		return errors.New("--retention: must be 3 to 1200 months")
+	}
+	return nil
 }
 
 // service is everything that runs in one process, wired.
@@ -218,6 +231,7 @@ func (s *service) url() string { return "http://" + s.listener.Addr().String() }
 const (
 	anchorEvery  = 5 * time.Second
 	shutdownTime = 15 * time.Second
+	streamTime   = time.Second
 )
 
 // run serves until ctx is done, then ends from the top down: no new requests, running payloads finish, the last
@@ -250,7 +264,10 @@ func (s *service) run(ctx context.Context) error {
 }
 
 func (s *service) serveHTTP(ctx context.Context) error {
-	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	streams, endStreams := context.WithCancel(context.WithoutCancel(ctx))
+	defer endStreams()
+	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return streams }}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(s.listener) }()
 	select {
@@ -260,6 +277,7 @@ func (s *service) serveHTTP(ctx context.Context) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
+	defer time.AfterFunc(streamTime, endStreams).Stop() // requests finish by then, streams never do
 	if err := server.Shutdown(grace); err != nil {
 		return server.Close()
 	}
