@@ -22,7 +22,7 @@ import (
 
 type demoCmd struct {
 	Keep   bool   `help:"Leave the service running at the end, with everything in it."`
-	Data   folder `help:"Folder to use; default a temporary one, removed at the end." placeholder:"DIR"`
+	Data   folder `help:"Folder to use; if absent, a temporary one, removed at the end." placeholder:"DIR"`
 	Listen string `default:"127.0.0.1:0" help:"Address of the HTTP API." placeholder:"ADDR"`
 	outputFlag
 }
@@ -63,7 +63,7 @@ func (c *demoCmd) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.stop()) }()
 	for _, chapter := range []func(context.Context) error{d.ingest, d.fail, d.repair, d.decide, d.settle} {
 		if err := chapter(ctx); err != nil {
-			return told(err)
+			return (&clientFlags{Server: address(d.svc.url())}).told(err)
 		}
 	}
 	if err := d.verify(ctx); err != nil {

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -11,15 +11,15 @@ import (
 )
 
 type dvirCmd struct {
-	Check dvirCheckCmd `cmd:"" help:"Judge files as the service would, in their order, without a service."`
+	Check dvirCheckCmd `cmd:"" group:"Commands:" help:"Judge files as the service would, in their order, without a service."`
 }
 
 type dvirCheckCmd struct {
 	Files       []string  `arg:"" name:"file" help:"Files to judge, - for standard input."`
-	ContentType string    `help:"Content type of the files; default by their names."`
-	Encoding    string    `name:"content-encoding" help:"Content encoding of the files, such as gzip."`
-	Channel     string    `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"mobile_export" help:"Channel they came by."`
-	At          time.Time `help:"Time of receipt to judge by (RFC 3339); default now." placeholder:"TIME"`
+	ContentType string    `help:"Content type of the files; if absent, by their names." placeholder:"TYPE"`
+	Encoding    string    `name:"content-encoding" help:"Content encoding of the files, such as gzip." placeholder:"CODING"`
+	Channel     string    `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"mobile_export" help:"Road they came by." placeholder:"CHANNEL"`
+	At          time.Time `help:"Time of receipt to judge by (RFC 3339); if absent, now." placeholder:"TIME"`
 	DvirConfig  string    `help:"Roster and defect aliases (JSON)." placeholder:"FILE" type:"path"`
 	outputFlag
 }
@@ -39,7 +39,7 @@ type finding struct {
 }
 
 // Run judges the files one after another: a file sees what was admitted before it.
-func (c *dvirCheckCmd) Run() error {
+func (c *dvirCheckCmd) Run() (err error) {
 	rules, err := loadRules(c.DvirConfig)
 	if err != nil {
 		return err
@@ -48,11 +48,8 @@ func (c *dvirCheckCmd) Run() error {
 		c.At = time.Now()
 	}
 	var seen dvir.Memory
-	var t table
-	if !c.json() {
-		t = newTable("FILE", "OUTCOME", "CODE", "FINDINGS")
-		defer t.flush()
-	}
+	t := newTable("FILE", "OUTCOME", "CODE", "FINDINGS")
+	defer func() { err = errors.Join(err, t.flush()) }()
 	for _, file := range c.Files {
 		data, err := readFile(file)
 		if err != nil {
@@ -108,11 +105,7 @@ func readFile(name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(os.Stdin)
 	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("read the file: %w", err)
-	}
-	return data, nil
+	return os.ReadFile(name)
 }
 
 // contentTypes are the declarations for files by their names; the processor looks at the bytes as well.

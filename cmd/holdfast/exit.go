@@ -1,10 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
+	"syscall"
 
 	"github.com/holdfast-dvir/holdfast/audit"
 	"github.com/holdfast-dvir/holdfast/deadletter"
@@ -19,16 +20,17 @@ const (
 	exitFailed      = 1  // could not run
 	exitTampered    = 2  // verify: tampered or truncated
 	exitUncheckable = 3  // verify: not anchored or not checkable
-	exitNotFound    = 4  // no such letter
-	exitConflict    = 5  // the letter cannot take the step, or the folder is in use
+	exitNotFound    = 4  // no such letter or token
+	exitConflict    = 5  // the letter cannot take the step, or folder or address are in use
 	exitRefused     = 6  // bad input, named in the message
 	exitDenied      = 7  // no token, or its role does not allow it
 	exitUnavailable = 8  // the server cannot be reached or is not ready; try again
 	exitUsage       = 64 // EX_USAGE of sysexits.h
 )
 
-const exitHelp = "Exit codes: 0 ok, 1 could not run, 2 tampered or truncated, 3 not checkable, 4 not found, " +
-	"5 conflict or in use, 6 refused input, 7 not allowed, 8 unavailable, 64 usage."
+const exitHelp = `Exit codes: 0 ok, 1 could not run, 2 tampered or truncated, 3 not checkable,
+4 not found, 5 conflict or in use, 6 input refused, 7 not allowed,
+8 unavailable, try again, 64 usage.`
 
 // exitError ends a verb with a code of its own; its text may be empty when all is said.
 type exitError struct {
@@ -42,11 +44,36 @@ func exitf(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Sprintf(format, args...)}
 }
 
+// errorText is what people read of an error, "" if all is said. Of the server's refusals they read the words and not
+// the status; the number of a request that failed there finds it in the server's log.
+func errorText(err error) string {
+	problem, ok := errors.AsType[*web.Problem](err)
+	if !ok {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	text := cmp.Or(problem.Detail, problem.Title)
+	if len(problem.Fields) > 0 {
+		text = ""
+	}
+	for i, f := range problem.Fields {
+		if i > 0 {
+			text += "; "
+		}
+		text += f.Name + " " + f.Rule
+	}
+	if problem.Status >= http.StatusInternalServerError && problem.RequestID != "" {
+		text += " (request " + problem.RequestID + ")"
+	}
+	return text
+}
+
 // exitCode is the table from errors to exit codes.
 func exitCode(err error) int {
 	var own *exitError
 	var problem *web.Problem
-	var unreached *url.Error
 	switch {
 	case err == nil:
 		return exitOK
@@ -54,11 +81,9 @@ func exitCode(err error) int {
 		return own.code
 	case errors.As(err, &problem):
 		return exitOfStatus(problem.Status)
-	case errors.As(err, &unreached):
-		return exitUnavailable
-	case errors.Is(err, jetstream.ErrLocked), errors.Is(err, projection.ErrLocked):
+	case errors.Is(err, jetstream.ErrLocked), errors.Is(err, projection.ErrLocked), errors.Is(err, syscall.EADDRINUSE):
 		return exitConflict
-	case errors.Is(err, deadletter.ErrDiverged), errors.As(err, new(*audit.AnchorError)):
+	case errors.Is(err, deadletter.ErrDiverged), errors.As(err, new(*audit.AnchorError)), errors.As(err, new(*jetstream.DamageError)):
 		return exitTampered
 	}
 	return exitFailed

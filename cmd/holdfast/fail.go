@@ -11,9 +11,9 @@ import (
 )
 
 type failCmd struct {
-	File        string    `arg:"" optional:"" help:"The payload, - for standard input; or use --ref."`
+	File        string    `arg:"" optional:"" help:"File with the payload, - for standard input; or use --ref."`
 	Ref         string    `help:"Payload in custody already, by its full reference." placeholder:"REF"`
-	Stage       string    `required:"" enum:"ingest,validate,parse,normalize,dispatch" help:"Where it failed: ingest, validate, parse, normalize or dispatch."`
+	Stage       string    `required:"" enum:"ingest,validate,parse,normalize,dispatch" help:"Where it failed." placeholder:"STAGE"`
 	ErrorType   string    `help:"Error as its system names it: ECONNRESET, timeout, grpc:UNAVAILABLE, sqlstate:40001, crash:SIGSEGV." placeholder:"TYPE"`
 	ErrorCode   string    `help:"Code of the closed vocabulary, such as validate.vin_length." placeholder:"CODE"`
 	HTTPStatus  int       `name:"http-status" help:"Answer of the server that refused it." placeholder:"STATUS"`
@@ -21,9 +21,9 @@ type failCmd struct {
 	Message     string    `help:"Error text; kept apart, a masked summary goes into the event." placeholder:"TEXT"`
 	Attempt     uint64    `help:"Attempts made elsewhere." placeholder:"N"`
 	FirstSeen   time.Time `help:"When the payload was first seen elsewhere (RFC 3339)." placeholder:"TIME"`
-	Channel     string    `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"other" help:"Road it came by."`
+	Channel     string    `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"other" help:"Road it came by." placeholder:"CHANNEL"`
 	Source      string    `help:"Opaque id of the sender." placeholder:"ID"`
-	ContentType string    `help:"Content type of the payload; default by its name." placeholder:"TYPE"`
+	ContentType string    `help:"Content type of the payload; if absent, by its name." placeholder:"TYPE"`
 	clientFlags
 }
 

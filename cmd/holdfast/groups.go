@@ -1,11 +1,9 @@
 package main
 
-import (
-	"context"
-)
+import "context"
 
 type groupsCmd struct {
-	Disposition []string `short:"d" help:"Only these dispositions; default the open ones." placeholder:"D"`
+	Disposition []string `short:"d" help:"Only these dispositions; those of open letters if absent." placeholder:"NAME"`
 	Stage       string   `help:"Only failed in this stage." placeholder:"STAGE"`
 	Channel     string   `help:"Only from this channel." placeholder:"CHANNEL"`
 	clientFlags
@@ -16,13 +14,12 @@ func (c *groupsCmd) Run(ctx context.Context) error {
 	f := filterFlags{Disposition: c.Disposition, Stage: c.Stage, Channel: c.Channel}
 	groups, err := c.client().Groups(ctx, f.query().Filter)
 	if err != nil {
-		return told(err)
+		return c.told(err)
 	}
-	var t table
-	if !c.json() {
-		t = newTable("COUNT", "DISPOSITION", "CODE", "OLDEST", "NEWEST", "SAMPLE")
-		defer t.flush()
+	if len(groups) == 0 {
+		none("no letters")
 	}
+	t := newTable("COUNT", "DISPOSITION", "CODE", "OLDEST", "NEWEST", "SAMPLE")
 	for _, g := range groups {
 		if c.json() {
 			if err := printJSON(g); err != nil {
@@ -32,5 +29,5 @@ func (c *groupsCmd) Run(ctx context.Context) error {
 		}
 		t.row(number(g.Count), string(g.Disposition), g.ErrorCode, stamp(g.Oldest), stamp(g.Newest), short(g.Sample))
 	}
-	return nil
+	return t.flush()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/chain"
@@ -11,12 +12,12 @@ import (
 
 type ingestCmd struct {
 	Files       []string      `arg:"" name:"file" help:"Files to hand over, - for standard input."`
-	Channel     string        `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"other" help:"Road they came by."`
+	Channel     string        `enum:"ocr_document,mobile_export,telematics_api,manual_entry,other" default:"other" help:"Road they came by." placeholder:"CHANNEL"`
 	Source      string        `help:"Opaque id of the sender." placeholder:"ID"`
-	ContentType string        `help:"Content type of the files; default by their names." placeholder:"TYPE"`
+	ContentType string        `help:"Content type of the files; if absent, by their names." placeholder:"TYPE"`
 	Encoding    string        `name:"content-encoding" help:"Content encoding of the files, such as gzip." placeholder:"CODING"`
 	Wait        bool          `help:"Wait for the outcome of each file before the next."`
-	Timeout     time.Duration `default:"30s" help:"How long to wait for an outcome, at most a minute."`
+	Timeout     time.Duration `default:"30s" help:"How long to wait for an outcome, at most a minute." placeholder:"TIME"`
 	clientFlags
 }
 
@@ -31,13 +32,10 @@ type ingested struct {
 }
 
 // Run hands the files over one after another.
-func (c *ingestCmd) Run(ctx context.Context) error {
+func (c *ingestCmd) Run(ctx context.Context) (err error) {
 	client := c.client()
-	var t table
-	if !c.json() {
-		t = newTable("FILE", "REF", "DISPOSITION", "OUTCOME", "CODE")
-		defer t.flush()
-	}
+	t := newTable("FILE", "REF", "DISPOSITION", "OUTCOME", "CODE")
+	defer func() { err = errors.Join(err, t.flush()) }()
 	for _, file := range c.Files {
 		data, err := readFile(file)
 		if err != nil {
@@ -50,7 +48,7 @@ func (c *ingestCmd) Run(ctx context.Context) error {
 		}
 		done, err := ingest(ctx, client, file, data, o)
 		if err != nil {
-			return told(err)
+			return c.told(err)
 		}
 		if c.json() {
 			if err := printJSON(done); err != nil {

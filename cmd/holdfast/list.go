@@ -12,7 +12,7 @@ import (
 
 // filterFlags are the filters of lists.
 type filterFlags struct {
-	Disposition []string  `short:"d" help:"Only these: received, retrying, dead_letter, replayed, resolved, poison." placeholder:"D"`
+	Disposition []string  `short:"d" help:"Only these: received, retrying, dead_letter, replayed, resolved, poison." placeholder:"NAME"`
 	ErrorCode   string    `help:"Only with this code." placeholder:"CODE"`
 	Stage       string    `help:"Only failed in this stage." placeholder:"STAGE"`
 	Channel     string    `help:"Only from this channel." placeholder:"CHANNEL"`
@@ -34,8 +34,8 @@ func (f *filterFlags) query() web.Query {
 
 type listCmd struct {
 	filterFlags
-	Newest bool   `help:"Newest first; default is oldest first."`
-	Limit  int    `default:"50" help:"At most this many; 0 means all."`
+	Newest bool   `help:"Newest first; otherwise oldest first."`
+	Limit  uint   `default:"50" help:"At most this many; 0 means all." placeholder:"N"`
 	Cursor string `help:"Go on where an earlier list ended." placeholder:"CURSOR"`
 	clientFlags
 }
@@ -47,33 +47,33 @@ func (c *listCmd) Run(ctx context.Context) error {
 	if c.Newest {
 		q.Order = "newest"
 	}
-	var t table
-	if !c.json() {
-		t = newTable("REF", "DISPOSITION", "CODE", "ATTEMPT", "REPLAYS", "CHANNEL", "FIRST SEEN", "OWNER")
-	}
-	for left := c.Limit; ; {
+	t := newTable("REF", "DISPOSITION", "CODE", "ATTEMPT", "REPLAYS", "CHANNEL", "FIRST SEEN", "OWNER")
+	for shown := uint(0); ; {
 		q.Limit = 500
 		if c.Limit > 0 {
-			q.Limit = min(left, 500)
+			q.Limit = int(min(c.Limit-shown, 500))
 		}
 		page, err := c.client().Letters(ctx, q)
 		if err != nil {
-			return told(err)
+			return c.told(err)
 		}
 		for _, l := range page.Letters {
 			if err := c.print(t, l); err != nil {
 				return err
 			}
 		}
-		left -= len(page.Letters)
+		shown += uint(len(page.Letters))
 		q.Cursor = page.Next
-		if q.Cursor == "" || c.Limit > 0 && left <= 0 {
-			return c.end(t, q.Cursor)
+		if q.Cursor == "" || c.Limit > 0 && shown >= c.Limit {
+			if shown == 0 {
+				none("no letters")
+			}
+			return end(t, q.Cursor)
 		}
 	}
 }
 
-func (c *listCmd) print(t table, l web.Letter) error {
+func (c *listCmd) print(t *table, l web.Letter) error {
 	if c.json() {
 		return printJSON(l)
 	}
@@ -82,12 +82,13 @@ func (c *listCmd) print(t table, l web.Letter) error {
 	return nil
 }
 
-func (c *listCmd) end(t table, next string) error {
+// end says how to go on, after the table.
+func end(t *table, next string) error {
+	if err := t.flush(); err != nil {
+		return err
+	}
 	if next != "" {
-		fmt.Fprintf(os.Stderr, "more: --cursor %s\n", next)
+		fmt.Fprintf(os.Stderr, "holdfast: there are more: --cursor %s\n", next)
 	}
-	if c.json() {
-		return nil
-	}
-	return t.flush()
+	return nil
 }

@@ -17,23 +17,23 @@ import (
 type cli struct {
 	Config kong.ConfigFlag `help:"YAML file with flags by their names." placeholder:"FILE"`
 
-	Serve    serveCmd    `cmd:"" help:"Run the service."`
-	Demo     demoCmd     `cmd:"" help:"Show the whole life of payloads on sample files, in a temporary folder."`
-	Ingest   ingestCmd   `cmd:"" help:"Hand payloads over."`
-	Fail     failCmd     `cmd:"" help:"Hand over a payload that failed elsewhere, with its error."`
-	List     listCmd     `cmd:"" help:"List letters."`
-	Show     showCmd     `cmd:"" help:"Show one letter and its history."`
-	Groups   groupsCmd   `cmd:"" help:"Count open letters by cause."`
-	Payload  payloadCmd  `cmd:"" help:"Write the bytes of a payload to standard output; the reading is recorded."`
-	Replay   replayCmd   `cmd:"" help:"Put letters back to work once their cause is fixed."`
-	Resolve  resolveCmd  `cmd:"" help:"Close a letter by hand, with a reason."`
-	Annotate annotateCmd `cmd:"" help:"Give a letter an owner, a tag or a note."`
-	Verify   verifyCmd   `cmd:"" help:"Check the event chain, the lifecycle of every letter and all stored bytes."`
-	Rebuild  rebuildCmd  `cmd:"" help:"Fold the current state from the log anew; the service must be stopped."`
-	Tail     tailCmd     `cmd:"" help:"Print events of the log, and follow it."`
-	Dvir     dvirCmd     `cmd:"" help:"The built-in processor, offline."`
-	Token    tokenCmd    `cmd:"" help:"Create, list and revoke access tokens."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Ingest   ingestCmd   `cmd:"" group:"Hand over:" help:"Hand payloads over."`
+	Fail     failCmd     `cmd:"" group:"Hand over:" help:"Hand over a payload that failed elsewhere, with its error."`
+	Groups   groupsCmd   `cmd:"" group:"Review:" help:"Count open letters by cause."`
+	List     listCmd     `cmd:"" group:"Review:" help:"List letters."`
+	Show     showCmd     `cmd:"" group:"Review:" help:"Show one letter and its history."`
+	Payload  payloadCmd  `cmd:"" group:"Review:" help:"Write the bytes of a payload to standard output; the reading is recorded."`
+	Replay   replayCmd   `cmd:"" group:"Review:" help:"Put letters back to work once their cause is fixed."`
+	Resolve  resolveCmd  `cmd:"" group:"Review:" help:"Close a letter by hand, with a reason."`
+	Annotate annotateCmd `cmd:"" group:"Review:" help:"Give a letter an owner, a tag or a note."`
+	Verify   verifyCmd   `cmd:"" group:"Prove:" help:"Check the event chain, the lifecycle of every letter and all stored bytes."`
+	Tail     tailCmd     `cmd:"" group:"Prove:" help:"Print events of the log, and follow it."`
+	Serve    serveCmd    `cmd:"" group:"Run:" help:"Run the service."`
+	Token    tokenCmd    `cmd:"" group:"Run:" help:"Create, list and revoke access tokens."`
+	Rebuild  rebuildCmd  `cmd:"" group:"Run:" help:"Fold the current state from the log anew; the service must be stopped."`
+	Demo     demoCmd     `cmd:"" group:"Try:" help:"Show the whole life of payloads on sample files, in a temporary folder."`
+	Dvir     dvirCmd     `cmd:"" group:"Try:" help:"Judge files with the built-in processor, offline."`
+	Version  versionCmd  `cmd:"" group:"Try:" help:"Print the version."`
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -43,26 +43,31 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c cli
-	done := -1
-	parser, err := kong.New(&c, kong.Name("holdfast"), kong.UsageOnError(), kong.ShortUsageOnError(),
-		kong.Description("Custody of vehicle inspection payloads that fail, and proof of what became of them.\n\n"+exitHelp),
+	ended := -1
+	parser, err := kong.New(&c, append(values, kong.Name("holdfast"),
+		kong.Description("Custody of vehicle inspection payloads that fail, and proof of what became of them."),
+		kong.Help(printHelp), kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(flagHelp),
 		kong.DefaultEnvars("HOLDFAST"), kong.Configuration(loadYAML),
-		kong.Exit(func(code int) { done = code }), kong.BindTo(ctx, (*context.Context)(nil)))
+		kong.Exit(func(code int) { ended = code }), kong.BindTo(ctx, (*context.Context)(nil)))...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "holdfast:", err)
 		return exitFailed
 	}
+	if len(args) == 0 {
+		_, _ = parser.Parse([]string{"--help"})
+		return exitUsage
+	}
 	verb, err := parser.Parse(args)
-	if done >= 0 {
-		return done
+	if ended >= 0 {
+		return ended
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "holdfast: %s\nholdfast: see holdfast --help\n", printable(err.Error()))
+		fmt.Fprintln(os.Stderr, "holdfast:", printable(usageText(err)))
 		return exitUsage
 	}
 	err = verb.Run(ctx)
-	if err != nil && err.Error() != "" {
-		fmt.Fprintln(os.Stderr, "holdfast:", printable(err.Error()))
+	if text := errorText(err); text != "" {
+		fmt.Fprintln(os.Stderr, "holdfast:", printable(text))
 	}
 	return exitCode(err)
 }

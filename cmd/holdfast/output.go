@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 
 // outputFlag is the choice every verb has.
 type outputFlag struct {
-	Output string `enum:"table,json" default:"table" short:"o" help:"Output: table or json."`
+	Output string `enum:"table,json" default:"table" short:"o" help:"How to print." placeholder:"FORMAT"`
 }
 
 func (o outputFlag) json() bool { return o.Output == "json" }
@@ -26,20 +27,45 @@ func printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// table prints rows under a head, columns aligned.
-type table struct{ w *tabwriter.Writer }
+// table prints rows under a head, columns aligned, when it is flushed; without a row it prints nothing.
+type table struct {
+	out  io.Writer
+	head []string
+	rows bytes.Buffer
+	w    *tabwriter.Writer
+}
 
-func newTable(head ...string) table { return tableTo(os.Stdout, head...) }
+func newTable(head ...string) *table { return tableTo(os.Stdout, head...) }
 
-func tableTo(w io.Writer, head ...string) table {
-	t := table{tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)}
-	t.row(head...)
+func tableTo(w io.Writer, head ...string) *table {
+	t := &table{out: w, head: head}
+	t.w = tabwriter.NewWriter(&t.rows, 2, 8, 2, ' ', 0)
 	return t
 }
 
-func (t table) row(cells ...string) { fmt.Fprintln(t.w, printable(strings.Join(cells, "\t"))) }
+func (t *table) row(cells ...string) {
+	if t.head != nil {
+		fmt.Fprintln(t.w, strings.Join(t.head, "\t"))
+		t.head = nil
+	}
+	fmt.Fprintln(t.w, printable(strings.Join(cells, "\t")))
+}
 
-func (t table) flush() error { return t.w.Flush() }
+func (t *table) flush() error {
+	if err := t.w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(t.rows.String()) {
+		if _, err := fmt.Fprintln(t.out, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	t.rows.Reset()
+	return nil
+}
+
+// none tells people that a list is empty; programs see that there is no line.
+func none(what string) { fmt.Fprintln(os.Stderr, "holdfast:", what) }
 
 // stamp spells a time in UTC to the second; the zero time is empty.
 func stamp(t time.Time) string {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"os"
 )
@@ -14,22 +14,26 @@ type payloadCmd struct {
 	clientFlags
 }
 
-// Run writes the exact bytes.
-func (c *payloadCmd) Run(ctx context.Context) error {
-	body, err := c.client().Payload(ctx, c.Ref, c.Reason)
-	if err != nil {
-		return told(err)
-	}
-	defer body.Close()
+// Run writes the exact bytes. The file is made first: a reading is not to be recorded that cannot happen.
+func (c *payloadCmd) Run(ctx context.Context) (err error) {
 	out := os.Stdout
 	if c.Out != "" {
 		if out, err = os.OpenFile(c.Out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
 			return err
 		}
-		defer out.Close()
+		defer func() {
+			if err = errors.Join(err, out.Close()); err != nil {
+				err = errors.Join(err, os.Remove(c.Out))
+			}
+		}()
 	}
+	body, err := c.client().Payload(ctx, c.Ref, c.Reason)
+	if err != nil {
+		return c.told(err)
+	}
+	defer body.Close()
 	if _, err := io.Copy(out, body); err != nil {
-		return fmt.Errorf("the bytes broke off: %w", told(err))
+		return &exitError{exitFailed, "the bytes broke off: what was written is not whole"}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -13,19 +14,24 @@ type replayCmd struct {
 	Reason   string        `help:"What was fixed; recorded." placeholder:"TEXT"`
 	Override bool          `help:"Replay beyond the bound, or out of quarantine; needs a reason."`
 	Wait     bool          `help:"Wait for the outcome of each."`
-	Timeout  time.Duration `default:"30s" help:"How long to wait for an outcome."`
+	Timeout  time.Duration `default:"30s" help:"How long to wait for an outcome." placeholder:"TIME"`
 	clientFlags
 }
 
 // Run replays the letters one after another and stops at the first that cannot be.
-func (c *replayCmd) Run(ctx context.Context) error {
+func (c *replayCmd) Run(ctx context.Context) (err error) {
 	client := c.client()
+	t := receiptTable()
+	defer func() { err = errors.Join(err, t.flush()) }()
 	for _, ref := range c.Refs {
 		r, err := client.Replay(ctx, ref, web.Order{Reason: c.Reason, Override: c.Override})
 		if err == nil && c.Wait {
 			r, err = awaitOutcome(ctx, client, r, c.Timeout)
 		}
-		if err := c.printReceipt(r, err); err != nil {
+		if err != nil {
+			return c.told(err)
+		}
+		if err := c.receipt(t, r); err != nil {
 			return err
 		}
 	}

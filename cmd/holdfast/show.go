@@ -18,7 +18,7 @@ type showCmd struct {
 func (c *showCmd) Run(ctx context.Context) error {
 	l, err := c.client().Letter(ctx, c.Ref)
 	if err != nil {
-		return told(err)
+		return c.told(err)
 	}
 	if c.json() {
 		return printJSON(l)
@@ -45,7 +45,7 @@ func (c *showCmd) head(l web.Letter) {
 	line("disposition", string(l.Disposition))
 	line("outcome", strings.TrimSpace(string(l.Outcome)+" "+l.OutcomeCode))
 	line("first seen", stamp(l.FirstSeen))
-	line("payload", fmt.Sprintf("%d bytes %s %s", l.Size, l.ContentType, l.ContentEncoding))
+	line("payload", strings.TrimSpace(fmt.Sprintf("%d bytes %s %s", l.Size, l.ContentType, l.ContentEncoding)))
 	line("kept until", stamp(l.RetainUntil))
 	for _, s := range l.Submissions {
 		line("submitted by", strings.TrimSpace(string(s.Channel)+" "+s.Source))
@@ -73,7 +73,9 @@ func what(e *chain.Event) string {
 	if e.Envelope != nil {
 		add("%s", e.Envelope.ErrorCode)
 		add("next %s", stamp(e.Envelope.NextAttemptAt))
-		add("%s", e.Envelope.LastError)
+		if e.Envelope.LastError != string(e.Envelope.ErrorCode) {
+			add("%s", e.Envelope.LastError)
+		}
 	}
 	if e.Type == chain.TypeAttempt {
 		add("number %s", number(e.Attempt))

@@ -10,7 +10,7 @@ import (
 )
 
 type tailCmd struct {
-	From   int64 `default:"-1" help:"First sequence number; default the last ten events, 0 the whole log." placeholder:"SEQ"`
+	From   int64 `default:"-10" help:"First sequence number, 0 for the whole log; a negative one counts from the end." placeholder:"SEQ"`
 	Follow bool  `short:"f" help:"Go on with events to come."`
 	Raw    bool  `help:"Print the stored lines, byte for byte: an exported log, as verify.py and verify --log read it."`
 	clientFlags
@@ -22,9 +22,9 @@ func (c *tailCmd) Run(ctx context.Context) error {
 	if c.From < 0 {
 		stats, err := client.Stats(ctx, false)
 		if err != nil {
-			return told(err)
+			return c.told(err)
 		}
-		c.From = max(int64(stats.Events)-10, 0)
+		c.From = max(int64(stats.Events)+c.From, 0)
 	}
 	var lines iter.Seq2[[]byte, error]
 	if c.Follow {
@@ -37,7 +37,7 @@ func (c *tailCmd) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return told(err)
+			return c.told(err)
 		}
 		if err := c.print(line); err != nil {
 			return err

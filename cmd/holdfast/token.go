@@ -1,15 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/web"
 )
 
 type tokenCmd struct {
-	Create tokenCreateCmd `cmd:"" help:"Create a token and print its secret, once."`
-	List   tokenListCmd   `cmd:"" help:"List tokens; secrets are not stored."`
-	Revoke tokenRevokeCmd `cmd:"" help:"Revoke a token by its name."`
+	Create tokenCreateCmd `cmd:"" group:"Commands:" help:"Create a token and print its secret, once."`
+	List   tokenListCmd   `cmd:"" group:"Commands:" help:"List tokens; secrets are not stored."`
+	Revoke tokenRevokeCmd `cmd:"" group:"Commands:" help:"Revoke a token by its name."`
 }
 
 type tokenFlags struct {
@@ -19,14 +21,14 @@ type tokenFlags struct {
 
 type tokenCreateCmd struct {
 	Name string `arg:"" help:"Name of the holder: an identifier, not a person's name."`
-	Role string `enum:"submitter,worker,reviewer,auditor,admin" required:"" help:"submitter, worker, reviewer, auditor or admin."`
+	Role string `enum:"submitter,worker,reviewer,auditor,admin" required:"" help:"What it may be used for." placeholder:"ROLE"`
 	tokenFlags
 }
 
 func (c *tokenCreateCmd) Run() error {
 	secret, err := web.OpenTokens(c.Data.tokens()).Create(c.Name, web.Role(c.Role))
 	if err != nil {
-		return &exitError{exitRefused, err.Error()}
+		return refusedToken(err)
 	}
 	if c.json() {
 		return printJSON(map[string]string{"name": c.Name, "role": c.Role, "secret": secret})
@@ -59,7 +61,20 @@ type tokenRevokeCmd struct {
 
 func (c *tokenRevokeCmd) Run() error {
 	if err := web.OpenTokens(c.Data.tokens()).Revoke(c.Name); err != nil {
-		return &exitError{exitNotFound, err.Error()}
+		return refusedToken(err)
 	}
 	return nil
+}
+
+// refusedToken tells refusals from faults of the file.
+func refusedToken(err error) error {
+	switch {
+	case errors.As(err, new(*chain.FieldError)):
+		return &exitError{exitRefused, err.Error()}
+	case errors.Is(err, web.ErrTokenExists):
+		return &exitError{exitConflict, err.Error()}
+	case errors.Is(err, web.ErrUnknownToken):
+		return &exitError{exitNotFound, err.Error()}
+	}
+	return err
 }

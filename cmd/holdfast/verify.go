@@ -15,12 +15,11 @@ import (
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/jetstream"
 	"github.com/holdfast-dvir/holdfast/projection"
-	"github.com/holdfast-dvir/holdfast/web"
 )
 
 type verifyCmd struct {
 	Log        string `help:"Verify an exported log (one event a line, - for standard input) instead of the data folder." placeholder:"FILE"`
-	Head       string `help:"File with a stored head that the log must contain; default the one in the data folder." placeholder:"FILE" type:"path"`
+	Head       string `help:"File with a stored head that the log must contain; if absent, the one in the data folder." placeholder:"FILE" type:"path"`
 	Fast       bool   `help:"Links, sequence and Merkle root only."`
 	NoPayloads bool   `help:"Do not read the stored payloads."`
 	clientFlags
@@ -95,7 +94,7 @@ func (c *verifyCmd) open(ctx context.Context, o *audit.Options) (closeAll func()
 	}
 	log, err := jetstream.Open(ctx, jetstream.Config{Dir: c.Data.logDir(), ReadOnly: true})
 	if errors.Is(err, jetstream.ErrLocked) {
-		o.Log = serverLog{c.client()}
+		o.Log = serverLog{c}
 		return func() error { return nil }, nil
 	}
 	if err != nil {
@@ -122,7 +121,7 @@ func (c *verifyCmd) verify(ctx context.Context, o audit.Options) error {
 		fmt.Fprintln(os.Stderr)
 	}
 	if err != nil {
-		return told(err)
+		return err
 	}
 	if err := c.print(report); err != nil {
 		return err
@@ -169,14 +168,14 @@ func firstBad(r audit.Report) *uint64 {
 }
 
 // serverLog reads the log of a running service.
-type serverLog struct{ client *web.Client }
+type serverLog struct{ *verifyCmd }
 
 // Read yields every line as a block of its own: what is verified are lines.
 func (s serverLog) Read(ctx context.Context, after chain.Position) iter.Seq2[chain.Block, error] {
 	return func(yield func(chain.Block, error) bool) {
-		for line, err := range s.client.Entries(ctx, int64(after)-1) {
+		for line, err := range s.client().Entries(ctx, int64(after)-1) {
 			after++
-			if !yield(chain.Block{Position: after, Lines: [][]byte{append([]byte(nil), line...)}}, err) || err != nil {
+			if !yield(chain.Block{Position: after, Lines: [][]byte{append([]byte(nil), line...)}}, s.told(err)) || err != nil {
 				return
 			}
 		}
