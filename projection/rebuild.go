@@ -52,7 +52,7 @@ func build(ctx context.Context, r chain.Reader, path string) (tip chain.Tip, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.bolt.NoSync, db.bolt.NoGrowSync, db.bolt.AllocSize = true, true, 256<<20
-	db.gather = 20_000
+	db.gather = 10_000
 	if err := db.CatchUp(ctx, r); err != nil {
 		return chain.Tip{}, err
 	}
