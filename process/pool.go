@@ -33,21 +33,32 @@ type Pool struct {
 	// alone is held by every running letter, and exclusively by one that must run alone.
 	alone sync.RWMutex
 
-	mu sync.Mutex
-	// busy letters: those handed out, and those whose outcome the projection may not show yet, with the log
-	// size at which it will. Owned by mu.
-	busy map[chain.Digest]uint64
+	mu     sync.Mutex // owns what follows
+	busy   map[chain.Digest]hold
+	faults map[chain.Digest]int // of ours, in a row
+	passed bool                 // a due letter was passed over because it runs
+	wake   chan struct{}        // and does not run any more
 }
 
-// running marks a busy letter that has no outcome yet.
+// hold keeps a letter from being handed out: while it runs, until the projection shows what came of it, and for a
+// while after a fault of ours.
+type hold struct {
+	size  uint64 // of the log, at which the outcome shows
+	until time.Time
+}
+
+// running is the size in the hold of a letter that has no outcome yet.
 const running = ^uint64(0)
 
 const (
-	expiryEvery = 5 * time.Second  // how often leases of others are looked at
-	expiryGrace = 10 * time.Second // clocks of instances may differ by this much
-	faultPause  = time.Second      // before a letter is given back after a fault of ours
-	maxHeld     = 10_000           // leases looked at in one go
-	finishFor   = 30 * time.Second // how long recording an outcome may take once the service is stopping
+	expiryEvery  = 5 * time.Second        // how often leases that ran out are looked at
+	expiryGrace  = 10 * time.Second       // clocks of instances may differ by this much
+	faultPause   = time.Second            // of a worker after a fault of ours; its letter waits longer each time
+	maxAside     = time.Minute            // that a letter waits after faults of ours
+	refusedPause = 20 * time.Millisecond  // of a worker whose letter somebody else has
+	recordPause  = 100 * time.Millisecond // before an outcome is recorded again
+	finishFor    = 30 * time.Second       // how long recording an outcome may take
+	maxHeld      = 10_000                 // leases looked at in one go
 )
 
 // NewPool prepares a pool; Run starts it.
@@ -58,7 +69,11 @@ func NewPool(cfg Config) *Pool {
 	if cfg.LeaseFor == 0 {
 		cfg.LeaseFor = time.Minute
 	}
-	return &Pool{cfg: cfg, work: make(chan chain.Letter), busy: map[chain.Digest]uint64{}}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Pool{cfg: cfg, work: make(chan chain.Letter), wake: make(chan struct{}, 1),
+		busy: map[chain.Digest]hold{}, faults: map[chain.Digest]int{}}
 }
 
 // Run processes due letters until ctx is done, then waits for those that are running. It returns nil or a fault
@@ -90,19 +105,18 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// reclaim gives back what an earlier run of this instance held: the folder lock says that it is dead.
+// reclaim gives back what an earlier run of this instance held: the folder lock says that it is dead. It waits
+// for a log that is not available.
 func (p *Pool) reclaim(ctx context.Context) error {
 	held, err := p.cfg.State.LeasesOf(p.cfg.Node+"/", maxHeld)
 	if err != nil {
 		return err
 	}
-	return p.lose(ctx, held, chain.LostService)
-}
-
-// lose gives back the letters whose workers are gone.
-func (p *Pool) lose(ctx context.Context, held []chain.Letter, cause string) error {
 	for _, l := range held {
-		err := p.cfg.Queue.Lose(ctx, l, cause)
+		err := p.cfg.Queue.Lose(ctx, l, chain.LostService)
+		for ; errors.Is(err, deadletter.ErrUnavailable) && ctx.Err() == nil; pause(ctx, faultPause) {
+			err = p.cfg.Queue.Lose(ctx, l, chain.LostService)
+		}
 		if err != nil && !errors.Is(err, deadletter.ErrStaleLease) {
 			return err
 		}
@@ -134,14 +148,15 @@ func (p *Pool) schedule(ctx context.Context) error {
 		if len(letters) > 0 {
 			continue
 		}
-		if err := wait(ctx, changed, next, expiry); err != nil {
+		if err := p.wait(ctx, changed, next, expiry); err != nil {
 			return err
 		}
 	}
 }
 
-// wait sleeps until changed, the earlier of the two times, or the end of ctx.
-func wait(ctx context.Context, changed <-chan struct{}, next, expiry time.Time) error {
+// wait sleeps until changed, until a letter that was passed over is free, the earlier of the two times, or the
+// end of ctx.
+func (p *Pool) wait(ctx context.Context, changed <-chan struct{}, next, expiry time.Time) error {
 	if next.IsZero() || next.After(expiry) {
 		next = expiry
 	}
@@ -149,58 +164,115 @@ func wait(ctx context.Context, changed <-chan struct{}, next, expiry time.Time) 
 	defer timer.Stop()
 	select {
 	case <-changed:
+	case <-p.wake:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return ctx.Err()
 }
 
-// due lists letters to hand out, marked busy, oldest first.
+// due lists letters to hand out, marked busy, oldest first, and tells when to look again.
 func (p *Pool) due() (fresh []chain.Letter, next time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	folded := p.cfg.State.Tip().Size
-	for ref, until := range p.busy {
-		if until <= folded {
+	now, folded := time.Now(), p.cfg.State.Tip().Size
+	var free time.Time
+	for ref, h := range p.busy {
+		switch {
+		case h.size > folded:
+		case !now.Before(h.until):
 			delete(p.busy, ref)
+		case free.IsZero() || h.until.Before(free):
+			free = h.until
 		}
 	}
-	letters, next, err := p.cfg.State.Due(time.Now(), len(p.busy)+4*p.cfg.Workers)
+	p.passed = false
+	letters, next, err := p.cfg.State.Due(now, len(p.busy)+4*p.cfg.Workers)
 	for _, l := range letters {
-		if _, busy := p.busy[l.Ref]; !busy {
-			p.busy[l.Ref] = running
+		h, busy := p.busy[l.Ref]
+		if p.passed = p.passed || busy && h.size == running; !busy {
+			p.busy[l.Ref] = hold{size: running}
 			fresh = append(fresh, l)
 		}
+	}
+	if next.IsZero() || !free.IsZero() && free.Before(next) {
+		next = free
 	}
 	return fresh, next, err
 }
 
-// done marks a letter as due again as soon as the projection shows what is known of it now.
-func (p *Pool) done(ref chain.Digest, size uint64) {
+// done ends the run of a letter. It may be handed out again as soon as the projection shows what is known of it
+// now; after a fault of ours it waits, longer each time, so that others get their turn.
+func (p *Pool) done(ref chain.Digest, size uint64, fault bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.busy[ref] = size
+	h := hold{size: size}
+	if fault {
+		h.until = time.Now().Add(min(faultPause<<min(p.faults[ref], 10), maxAside))
+		p.faults[ref]++
+	} else {
+		delete(p.faults, ref)
+	}
+	p.busy[ref] = h
+	if p.passed {
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
-// expire gives back letters whose lease ran out: their worker is gone, here or elsewhere.
+// expire gives back letters whose lease ran out: their worker is gone. What still runs here gets more time, and
+// what is leased to this instance and does not run here was never started: its lease was appended unheard.
 func (p *Pool) expire(ctx context.Context, now time.Time) error {
 	held, err := p.cfg.State.ExpiredLeases(now.Add(-expiryGrace), maxHeld)
 	if err != nil {
 		return err
 	}
-	return p.lose(ctx, held, chain.LostWorker)
+	own, err := p.cfg.State.LeasesOf(p.cfg.Node+"/", maxHeld)
+	if err != nil {
+		return err
+	}
+	for _, l := range own {
+		if !p.runs(l.Ref) {
+			err = errors.Join(err, p.cfg.Queue.Release(ctx, deadletter.Job{Letter: l}))
+		}
+	}
+	for _, l := range held {
+		if p.runs(l.Ref) {
+			err = errors.Join(err, p.cfg.Queue.Extend(ctx, deadletter.Job{Letter: l}, p.cfg.LeaseFor))
+		} else {
+			err = errors.Join(err, p.cfg.Queue.Lose(ctx, l, chain.LostWorker))
+		}
+	}
+	if errors.Is(err, deadletter.ErrUnavailable) || errors.Is(err, deadletter.ErrStaleLease) {
+		return nil // what is still leased is looked at again
+	}
+	return err
+}
+
+func (p *Pool) runs(ref chain.Digest) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.busy[ref].size == running
 }
 
 // run takes one letter from lease to outcome. Once leased, it is finished even if the service is stopping.
 func (p *Pool) run(ctx context.Context, l chain.Letter, worker string) {
 	size, err := p.attempt(ctx, l, worker)
 	var refused *chain.TransitionError
-	if err != nil && ctx.Err() == nil && !errors.As(err, &refused) {
+	switch {
+	case err == nil, ctx.Err() != nil:
+		err = nil
+	case errors.As(err, &refused), errors.Is(err, deadletter.ErrStaleLease):
+		err = nil
+		pause(ctx, refusedPause)
+	default:
 		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "letter given back",
 			slog.String("payload_ref", l.Ref.String()), slog.String("fault", fault(err)))
 		pause(ctx, faultPause)
 	}
-	p.done(l.Ref, size)
+	p.done(l.Ref, size, err != nil)
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -217,26 +289,29 @@ func fault(err error) string {
 	switch {
 	case errors.Is(err, deadletter.ErrUnavailable):
 		return "log_unavailable"
-	case errors.Is(err, deadletter.ErrStaleLease):
-		return "stale_lease"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
 	}
 	return fmt.Sprintf("%T", err)
 }
 
-// attempt leases, runs and settles a letter, and tells the log size at which that shows.
+// attempt leases, runs and settles a letter, and tells the log size at which that shows. A lease is not asked for
+// once the service is stopping, and not given up half-way.
 func (p *Pool) attempt(ctx context.Context, l chain.Letter, worker string) (uint64, error) {
 	unlock := p.lock(l.Losses > 0)
 	defer unlock()
-	job, err := p.cfg.Queue.Lease(ctx, l.Ref, worker, p.cfg.LeaseFor)
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	ctx = context.WithoutCancel(ctx)
+	asking, cancel := context.WithTimeout(ctx, finishFor)
+	defer cancel()
+	job, err := p.cfg.Queue.Lease(asking, l.Ref, worker, p.cfg.LeaseFor)
 	if err != nil {
 		return p.cfg.State.Tip().Size, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
-	defer cancel()
 	if job.Letter.Lease.Alone && l.Losses == 0 {
-		return job.Letter.LastSeq + 1, p.cfg.Queue.Release(ctx, job)
+		return job.Letter.LastSeq + 1, p.release(ctx, job)
 	}
 	return p.settle(ctx, job)
 }
@@ -254,36 +329,96 @@ func (p *Pool) lock(alone bool) (unlock func()) {
 // settle processes a leased letter and records the outcome.
 func (p *Pool) settle(ctx context.Context, job deadletter.Job) (uint64, error) {
 	result, err := p.process(ctx, job)
-	if err != nil {
-		return job.Letter.LastSeq + 2, errors.Join(err, p.cfg.Queue.Release(ctx, job))
+	var seq uint64
+	if err == nil {
+		seq, err = p.record(ctx, job, result)
 	}
-	var r deadletter.Receipt
-	if result.Completion != nil {
-		r, err = p.cfg.Queue.Complete(ctx, job, *result.Completion)
-	} else {
-		r, err = p.cfg.Queue.FailJob(ctx, job, *result.Breakdown)
+	if err != nil && !errors.Is(err, deadletter.ErrStaleLease) {
+		return job.Letter.LastSeq + 2, errors.Join(err, p.release(ctx, job))
 	}
-	return r.Seq + 1, err
+	return seq + 1, err
 }
 
-// codeUnavailable is the code of a letter whose bytes are gone or damaged.
-const codeUnavailable = "ingest.payload_unavailable"
+func (p *Pool) release(ctx context.Context, job deadletter.Job) error {
+	return insist(ctx, func(ctx context.Context) error { return p.cfg.Queue.Release(ctx, job) })
+}
+
+// insist repeats do while the log is not available, for finishFor: what was done must not be forgotten for a
+// moment's trouble. Outcomes are recorded once, however often they are told.
+func insist(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, finishFor)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if !errors.Is(err, deadletter.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, recordPause)
+	}
+}
+
+// record tells the queue what came of a letter. A result that no event can hold is a defect of the processor:
+// the letter goes to a person.
+func (p *Pool) record(ctx context.Context, job deadletter.Job, result Result) (seq uint64, err error) {
+	err = insist(ctx, func(ctx context.Context) error {
+		var r deadletter.Receipt
+		var err error
+		switch {
+		case result.Completion != nil:
+			r, err = p.cfg.Queue.Complete(ctx, job, *result.Completion)
+		case result.Breakdown != nil:
+			r, err = p.cfg.Queue.FailJob(ctx, job, *result.Breakdown)
+		}
+		var unfit *chain.FieldError
+		var unreadable *chain.GrammarError
+		if errors.As(err, &unfit) || errors.As(err, &unreadable) || result == (Result{}) {
+			r, err = p.cfg.Queue.FailJob(ctx, job, deadletter.Breakdown{Stage: chain.StageParse, Code: codeUnfit,
+				Rules: rules, Summary: "the processor gave a result that cannot be recorded"})
+		}
+		seq = r.Seq
+		return err
+	})
+	return seq, err
+}
+
+// Codes given by the pool itself, under its own rules.
+const (
+	rules           = "process-1"
+	codeUnavailable = "ingest.payload_unavailable" // the bytes are gone or damaged
+	codeUnfit       = "parse.unclassified"
+)
 
 // process reads the payload and runs the processor. Lost or damaged bytes are a finding about the letter, not a
-// fault to retry.
-func (p *Pool) process(ctx context.Context, job deadletter.Job) (r Result, err error) {
+// fault to retry; so is a processor that takes longer than the lease.
+func (p *Pool) process(ctx context.Context, job deadletter.Job) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.LeaseFor)
+	defer cancel()
 	payload, err := p.cfg.Store.Get(ctx, blob.Ref{Digest: job.Letter.Ref, Version: job.Letter.BlobVersion})
 	var corrupt *blob.CorruptError
-	if errors.Is(err, blob.ErrNotFound) || errors.As(err, &corrupt) {
-		return broken(deadletter.Breakdown{Stage: chain.StageIngest, Code: codeUnavailable, Rules: "process-1",
+	var large *blob.TooLargeError
+	switch {
+	case errors.Is(err, blob.ErrNotFound), errors.As(err, &corrupt):
+		return broken(deadletter.Breakdown{Stage: chain.StageIngest, Code: codeUnavailable, Rules: rules,
 			Summary: "the stored payload is missing or damaged"}), nil
-	}
-	if err != nil {
+	case errors.As(err, &large):
+		return broken(deadletter.Breakdown{Stage: chain.StageIngest, Code: codeUnavailable, Rules: rules,
+			Summary: "the stored payload is larger than the limit of today"}), nil
+	case err != nil:
 		return Result{}, err
 	}
+	r, err := p.guarded(ctx, job, payload)
+	if err != nil && ctx.Err() != nil {
+		return broken(deadletter.Breakdown{Stage: chain.StageParse, Signal: deadletter.Signal{Type: "timeout"}, Rules: rules,
+			Summary: "the processor took too long"}), nil
+	}
+	return r, err
+}
+
+// guarded runs the processor; a panic is a crash that this payload caused.
+func (p *Pool) guarded(ctx context.Context, job deadletter.Job, payload []byte) (r Result, err error) {
 	defer func() {
 		if recover() != nil {
-			r, err = broken(deadletter.Breakdown{Stage: chain.StageParse, Crash: "panic", Rules: "process-1",
+			r, err = broken(deadletter.Breakdown{Stage: chain.StageParse, Crash: "panic", Rules: rules,
 				Summary: "the processor crashed on this payload"}), nil
 		}
 	}()

@@ -1,0 +1,182 @@
+package process_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/deadletter"
+	"github.com/holdfast-dvir/holdfast/dvir"
+	"github.com/holdfast-dvir/holdfast/process"
+)
+
+const corpus = "../testdata/corpus"
+
+// sample is one line of the corpus's manifest.
+type sample struct {
+	Name        string
+	ContentType string            `json:"content_type"`
+	Channel     string            `json:"channel"`
+	Headers     map[string]string `json:"http_headers"`
+	Stage       string
+	Expected    string
+	Code        string `json:"error_code"`
+}
+
+func samples(t *testing.T) (clock time.Time, all []sample) {
+	data, err := os.ReadFile(filepath.Join(corpus, "manifest.json"))
+	require.NoError(t, err)
+	var m struct {
+		Clock time.Time `json:"reference_clock"`
+		Files []sample
+	}
+	require.NoError(t, json.Unmarshal(data, &m))
+	return m.Clock, m.Files
+}
+
+func named(t *testing.T, all []sample, prefix string) sample {
+	for _, s := range all {
+		if strings.HasPrefix(s.Name, prefix) {
+			return s
+		}
+	}
+	require.Fail(t, "no sample "+prefix)
+	return sample{}
+}
+
+// builtin makes b's pools run the DVIR processor.
+func builtin(b *bench) func(*process.Config) {
+	rules, err := dvir.New(dvir.Config{})
+	require.NoError(b.t, err)
+	return func(c *process.Config) {
+		c.Processor = &process.Builtin{Rules: rules, Queue: b.Queue, Records: b.state, Store: b.store}
+	}
+}
+
+// run hands a sample over and waits for its outcome. The clock of the corpus is the time it was first seen.
+func (b *bench) run(s sample) (chain.Letter, []byte) {
+	data, err := os.ReadFile(filepath.Join(corpus, s.Name))
+	require.NoError(b.t, err)
+	r, err := b.Ingest(b.t.Context(), deadletter.Submission{Body: bytes.NewReader(data), ContentType: s.ContentType,
+		ContentEncoding: s.Headers["Content-Encoding"], Channel: chain.Channel(s.Channel)})
+	require.NoError(b.t, err)
+	var l chain.Letter
+	b.eventually(func() bool { l = b.letters()[r.PayloadRef]; return l.Outcome != "" })
+	return l, data
+}
+
+func TestBuiltinAdmits(t *testing.T) {
+	_, all := samples(t)
+	b := newBench(t)
+	b.start(builtin(b))
+	l, _ := b.run(named(t, all, "a01"))
+	require.Equal(t, chain.Admit, l.Outcome)
+	record, err := b.store.Get(t.Context(), blob.Ref{Digest: l.RecordRef})
+	require.NoError(t, err)
+	require.True(t, json.Valid(record))
+	_, ok := dvir.ReadingOf(record)
+	require.True(t, ok)
+	latest, ok, err := b.state.LatestRecord(l.UnitKey)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, l.RecordRef, latest)
+}
+
+func TestBuiltinAfterTheFirstReport(t *testing.T) {
+	_, all := samples(t)
+	for _, prefix := range []string{"b01", "b02", "b03", "b04", "b06", "b07", "f33"} {
+		b := newBench(t)
+		b.start(builtin(b))
+		first, _ := b.run(named(t, all, "a01"))
+		require.Equal(t, chain.Admit, first.Outcome)
+		require.NoError(t, b.state.Wait(t.Context(), first.LastSeq))
+		s := named(t, all, prefix)
+		l, data := b.run(s)
+		require.Equal(t, chain.Sum(data), l.Ref)
+		switch {
+		case l.Ref == first.Ref: // the same bytes: one letter, one record
+			require.Equal(t, "duplicate", s.Expected, s.Name)
+			require.Equal(t, first, l)
+		default:
+			require.Equal(t, s.Expected, string(l.Outcome), s.Name)
+			require.Equal(t, s.Code, l.OutcomeCode, s.Name)
+		}
+		if l.Outcome == chain.Duplicate {
+			require.Equal(t, first.RecordRef, l.RecordRef)
+		}
+	}
+}
+
+// The whole corpus through queue and pool: every payload ends where its manifest says that the rules put it, and
+// nothing of any payload is in the log.
+func TestBuiltinCorpus(t *testing.T) {
+	_, all := samples(t)
+	b := newBench(t)
+	b.start(builtin(b))
+	words := map[string]bool{}
+	for w := range dvir.Vocabulary() {
+		words[w] = true
+	}
+	var log string
+	tokens := map[string]string{}
+	for _, s := range all {
+		l, data := b.run(s)
+		require.Contains(t, []chain.Disposition{chain.Resolved, chain.DeadLetter}, l.Disposition, s.Name)
+		require.Equal(t, l.Disposition == chain.DeadLetter, l.Outcome == chain.Exception, s.Name)
+		require.Equal(t, l.Outcome == chain.Admit || l.Outcome == chain.AdmitWithWarning || l.Outcome == chain.Duplicate,
+			!l.RecordRef.IsZero(), s.Name)
+		for token := range strings.FieldsFuncSeq(string(data), func(r rune) bool { return strings.ContainsRune("\"{}[],:<>=;\\/ \r\n\t", r) }) {
+			if len(token) >= 8 && !words[token] {
+				tokens[token] = s.Name
+			}
+		}
+	}
+	for _, line := range b.log.Lines() {
+		r, err := chain.Parse(line)
+		require.NoError(t, err)
+		for _, f := range r.Event.Findings {
+			log += " " + f.Pointer
+		}
+		if r.Event.Envelope != nil {
+			log += " " + r.Event.Envelope.LastError
+		}
+		log += r.Event.Reason + r.Event.ContentType
+	}
+	for token, name := range tokens {
+		if token != "application" && token != "charset" && token != "boundary" {
+			require.NotContains(t, log, token, name)
+		}
+	}
+}
+
+// History that cannot be read is a fault of ours: nobody is judged without it.
+func TestBuiltinWithoutHistory(t *testing.T) {
+	_, all := samples(t)
+	b := newBench(t)
+	stop := b.start(builtin(b))
+	first, _ := b.run(named(t, all, "a01"))
+	require.NoError(t, b.state.Wait(t.Context(), first.LastSeq))
+	stop()
+	record, err := b.store.Get(t.Context(), blob.Ref{Digest: first.RecordRef})
+	require.NoError(t, err)
+	b.memory.Remove(blob.Ref{Digest: first.RecordRef})
+	data, err := os.ReadFile(filepath.Join(corpus, named(t, all, "f33").Name))
+	require.NoError(t, err)
+	r, err := b.Ingest(t.Context(), deadletter.Submission{Body: bytes.NewReader(data), ContentType: "application/json"})
+	require.NoError(t, err)
+	b.start(builtin(b))
+	b.eventually(func() bool { return b.events(string(data))[chain.TypeAttemptLost] > 0 })
+	require.Equal(t, chain.Received, b.letters()[r.PayloadRef].Disposition)
+	_, _, err = b.store.PutBytes(t.Context(), record, time.Now())
+	require.NoError(t, err)
+	b.eventually(func() bool { return b.letters()[r.PayloadRef].Disposition == chain.DeadLetter })
+	require.Equal(t, uint64(1), b.letters()[r.PayloadRef].Attempt)
+}

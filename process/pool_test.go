@@ -1,0 +1,513 @@
+package process_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/blob/blobtest"
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/chain/chaintest"
+	"github.com/holdfast-dvir/holdfast/deadletter"
+	"github.com/holdfast-dvir/holdfast/process"
+	"github.com/holdfast-dvir/holdfast/projection"
+)
+
+// patience bounds every wait; what has not come by then does not come.
+const patience = 20 * time.Second
+
+// script is a processor that does what the payload's first word says. It counts what runs beside what.
+type script struct {
+	mu      sync.Mutex
+	running map[chain.Digest]bool
+	runs    map[string]int // by payload
+	beside  map[string]int // most letters that ran beside it
+	gate    chan struct{}  // "wait" payloads run until it is closed
+	faulty  atomic.Bool    // "faulty" payloads meet a fault of ours
+}
+
+func newScript() *script {
+	return &script{running: map[chain.Digest]bool{}, runs: map[string]int{}, beside: map[string]int{}, gate: make(chan struct{})}
+}
+
+func (s *script) enter(ref chain.Digest, payload string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[payload]++
+	s.running[ref] = true
+	for other := range s.running {
+		if other != ref {
+			s.beside[payload] = max(s.beside[payload], len(s.running)-1)
+		}
+	}
+}
+
+func (s *script) leave(ref chain.Digest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, ref)
+}
+
+func (s *script) count(payload string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[payload]
+}
+
+func (s *script) Process(ctx context.Context, job deadletter.Job, payload []byte) (process.Result, error) {
+	text := string(payload)
+	s.enter(job.Letter.Ref, text)
+	defer s.leave(job.Letter.Ref)
+	done := &deadletter.Completion{Outcome: chain.Admit, Rules: "script-1", Record: payload, Version: job.Letter.Ref,
+		Key: job.Letter.Ref, Content: job.Letter.Ref}
+	word, _, _ := strings.Cut(text, " ")
+	switch word {
+	case "panic":
+		panic("John Q. Public")
+	case "wait":
+		<-s.gate
+	case "slow":
+		<-ctx.Done()
+		return process.Result{}, ctx.Err()
+	case "faulty":
+		if s.faulty.Load() {
+			return process.Result{}, errors.New("John Q. Public")
+		}
+	case "once": // fails at the first try
+		if job.Letter.Lease.Attempt == 1 {
+			return process.Result{Breakdown: &deadletter.Breakdown{Stage: chain.StageDispatch,
+				Signal: deadletter.Signal{Type: "timeout"}, Rules: "script-1"}}, nil
+		}
+	case "bad":
+		return process.Result{Breakdown: &deadletter.Breakdown{Stage: chain.StageParse, Code: "parse.schema", Rules: "script-1"}}, nil
+	case "nothing":
+		return process.Result{}, nil
+	case "unfit":
+		return process.Result{Completion: &deadletter.Completion{Outcome: "maybe"}}, nil
+	case "unfit-breakdown":
+		return process.Result{Breakdown: &deadletter.Breakdown{Stage: "printing"}}, nil
+	}
+	return process.Result{Completion: done}, nil
+}
+
+// bench is a queue with everything it stands on, and pools over it.
+type bench struct {
+	t      testing.TB
+	log    *chaintest.Log
+	memory *blobtest.Memory
+	store  *blob.Store
+	state  *projection.DB
+	script *script
+	*deadletter.Queue
+}
+
+func newBench(t testing.TB) *bench { return newBenchOver(t, &chaintest.Log{}) }
+
+func newBenchOver(t testing.TB, log *chaintest.Log) *bench {
+	state, err := projection.Open(filepath.Join(t.TempDir(), "state.db"))
+	require.NoError(t, err)
+	state.Pause = time.Millisecond
+	b := &bench{t: t, log: log, memory: &blobtest.Memory{}, state: state, script: newScript()}
+	b.store = blobtest.Store(t, b.memory)
+	b.Queue, err = deadletter.Open(t.Context(), deadletter.Config{Log: log, Store: b.store, State: state, Origin: "test/log"})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { assert.ErrorIs(t, b.Run(ctx), context.Canceled) })
+	all.Go(func() { assert.ErrorIs(t, state.Follow(ctx, log), context.Canceled) })
+	t.Cleanup(func() {
+		cancel()
+		all.Wait()
+		b.letters()
+		require.NoError(t, state.CatchUp(context.Background(), log))
+		require.Empty(t, state.Check(context.Background()))
+		require.NoError(t, state.Close())
+	})
+	return b
+}
+
+// letters folds the whole log: every line follows the one before, and every letter takes every step.
+func (b *bench) letters() map[chain.Digest]chain.Letter {
+	var head chain.Head
+	all := map[chain.Digest]chain.Letter{}
+	for _, line := range b.log.Lines() {
+		r, err := head.Check(line)
+		require.NoError(b.t, err)
+		head = r.Head()
+		if ref := r.Event.PayloadRef; !ref.IsZero() {
+			all[ref], err = all[ref].Apply(r)
+			require.NoError(b.t, err)
+		}
+	}
+	return all
+}
+
+func (b *bench) letter(payload string) chain.Letter { return b.letters()[chain.Sum([]byte(payload))] }
+
+// events counts the events of a letter by type.
+func (b *bench) events(payload string) map[chain.Type]int {
+	count := map[chain.Type]int{}
+	for _, line := range b.log.Lines() {
+		r, err := chain.Parse(line)
+		require.NoError(b.t, err)
+		if r.Event.PayloadRef == chain.Sum([]byte(payload)) {
+			count[r.Event.Type]++
+		}
+	}
+	return count
+}
+
+// start runs a pool; stop ends it and waits.
+func (b *bench) start(spoil ...func(*process.Config)) (stop func()) {
+	cfg := process.Config{Queue: b.Queue, State: b.state, Store: b.store, Processor: b.script, Node: "node-1"}
+	for _, s := range spoil {
+		s(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- process.NewPool(cfg).Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ran:
+			assert.NoError(b.t, err)
+		case <-time.After(patience):
+			assert.Fail(b.t, "the pool does not stop")
+		}
+	})
+	b.t.Cleanup(stop)
+	return stop
+}
+
+func (b *bench) ingest(payload string) chain.Digest {
+	r, err := b.Ingest(b.t.Context(), deadletter.Submission{Body: strings.NewReader(payload)})
+	require.NoError(b.t, err)
+	return r.PayloadRef
+}
+
+func (b *bench) eventually(what func() bool) {
+	b.t.Helper()
+	require.Eventually(b.t, what, patience, 2*time.Millisecond)
+}
+
+// reaches waits until the letter of payload has a disposition.
+func (b *bench) reaches(payload string, d chain.Disposition) {
+	b.t.Helper()
+	b.eventually(func() bool { return b.letter(payload).Disposition == d })
+}
+
+func TestEveryLetterOnce(t *testing.T) {
+	b := newBench(t)
+	for i := range 100 {
+		b.ingest(fmt.Sprint("early ", i))
+	}
+	b.start()
+	for i := range 100 {
+		b.ingest(fmt.Sprint("late ", i))
+	}
+	b.eventually(func() bool {
+		for _, l := range b.letters() {
+			if l.Disposition != chain.Resolved {
+				return false
+			}
+		}
+		return true
+	})
+	require.Len(t, b.letters(), 200)
+	for payload, n := range b.script.runs {
+		require.Equal(t, 1, n)
+		record, err := b.store.Get(t.Context(), blob.Ref{Digest: b.letter(payload).RecordRef})
+		require.NoError(t, err)
+		require.Equal(t, payload, string(record))
+	}
+}
+
+func TestTwoPoolsShare(t *testing.T) {
+	log := &chaintest.Log{}
+	one := newBenchOver(t, log)
+	two := newBenchOver(t, log)
+	two.memory, two.store, two.script = one.memory, one.store, one.script
+	one.start()
+	two.start(func(c *process.Config) { c.Node = "node-2" })
+	for i := range 100 {
+		one.ingest(fmt.Sprint("payload ", i))
+	}
+	one.eventually(func() bool {
+		for _, l := range one.letters() {
+			if l.Disposition != chain.Resolved {
+				return false
+			}
+		}
+		return true
+	})
+	for payload, n := range one.script.runs {
+		require.Equal(t, 1, n, payload)
+	}
+}
+
+func TestRetryInItsTime(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.ingest("once")
+	b.reaches("once", chain.Retrying)
+	due := b.letter("once").NextAttemptAt
+	b.reaches("once", chain.Resolved)
+	l := b.letter("once")
+	require.False(t, l.UpdatedAt.Before(due))
+	require.Equal(t, uint64(2), l.Attempt)
+	require.Equal(t, 2, b.script.count("once"))
+}
+
+func TestReplayRunsAgain(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	ref := b.ingest("bad")
+	for i := range 3 {
+		b.eventually(func() bool { return b.events("bad")[chain.TypeDeadLetter] == i+1 })
+		_, err := b.Replay(t.Context(), ref, deadletter.Order{Actor: "op"})
+		require.NoError(t, err)
+	}
+	b.eventually(func() bool { return b.script.count("bad") == 4 })
+}
+
+func TestPanicIsPoison(t *testing.T) {
+	b := newBench(t)
+	ref := b.ingest("panic")
+	for i := range 20 {
+		b.ingest(fmt.Sprint("good ", i))
+	}
+	b.start()
+	b.reaches("panic", chain.Poison)
+	for i := range 20 {
+		b.reaches(fmt.Sprint("good ", i), chain.Resolved)
+	}
+	require.Equal(t, "parse.crash", b.letter("panic").OutcomeCode)
+	b.ingest("panic")
+	b.ingest("last")
+	b.reaches("last", chain.Resolved)
+	require.Equal(t, 1, b.script.count("panic"), "a quarantined letter is not run again")
+	_, err := b.Replay(t.Context(), ref, deadletter.Order{Actor: "op", Reason: "fixed", Override: true})
+	require.NoError(t, err)
+	b.eventually(func() bool { return b.events("panic")[chain.TypePoison] == 2 })
+	for _, line := range b.log.Lines() {
+		require.NotContains(t, string(line), "Public")
+	}
+}
+
+func TestUnfitResults(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	for _, payload := range []string{"nothing", "unfit", "unfit-breakdown"} {
+		b.ingest(payload)
+		b.reaches(payload, chain.DeadLetter)
+		require.Equal(t, "parse.unclassified", b.letter(payload).OutcomeCode)
+		require.Equal(t, 1, b.script.count(payload))
+	}
+}
+
+// A fault of ours costs the letter nothing, does not spin, and does not keep others from their turn.
+func TestFaultOfOurs(t *testing.T) {
+	b := newBench(t)
+	b.script.faulty.Store(true)
+	for i := range 8 {
+		b.ingest(fmt.Sprint("faulty ", i))
+	}
+	b.ingest("good")
+	b.start(func(c *process.Config) { c.Workers = 2 })
+	b.reaches("good", chain.Resolved)
+	b.script.faulty.Store(false)
+	for i := range 8 {
+		payload := fmt.Sprint("faulty ", i)
+		b.reaches(payload, chain.Resolved)
+		l := b.letter(payload)
+		require.Equal(t, uint64(1), l.Attempt)
+		require.LessOrEqual(t, b.script.count(payload), 6)
+		require.Equal(t, b.events(payload)[chain.TypeAttempt]-1, b.events(payload)[chain.TypeAttemptLost])
+	}
+}
+
+func TestTooSlowIsTransient(t *testing.T) {
+	b := newBench(t)
+	b.start(func(c *process.Config) { c.LeaseFor = 20 * time.Millisecond })
+	b.ingest("slow")
+	b.reaches("slow", chain.Retrying)
+	require.Equal(t, "parse.timeout", b.letter("slow").OutcomeCode)
+}
+
+func TestShutdown(t *testing.T) {
+	b := newBench(t)
+	for i := range 20 {
+		b.ingest(fmt.Sprint("wait ", i))
+	}
+	stop := b.start(func(c *process.Config) { c.Workers = 3 })
+	b.eventually(func() bool { b.script.mu.Lock(); defer b.script.mu.Unlock(); return len(b.script.running) == 3 })
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); stop() }()
+	time.AfterFunc(50*time.Millisecond, func() { close(b.script.gate) })
+	<-stopped
+	resolved := 0
+	for _, l := range b.letters() {
+		require.Nil(t, l.Lease, "nothing stays leased")
+		require.Zero(t, l.Losses)
+		if l.Disposition == chain.Resolved {
+			resolved++
+		}
+	}
+	require.Equal(t, 3, resolved)
+	b.start()
+	for i := range 20 {
+		b.reaches(fmt.Sprint("wait ", i), chain.Resolved)
+		require.Equal(t, 1, b.script.count(fmt.Sprint("wait ", i)))
+	}
+}
+
+// Stopping at any moment leaves no lease behind.
+func TestShutdownAtAnyMoment(t *testing.T) {
+	b := newBench(t)
+	for i := range 200 {
+		b.ingest(fmt.Sprint("payload ", i))
+	}
+	for i := range 20 {
+		stop := b.start()
+		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+		stop()
+		for _, l := range b.letters() {
+			require.Nil(t, l.Lease)
+			require.Zero(t, l.Losses)
+		}
+	}
+}
+
+func TestReclaim(t *testing.T) {
+	b := newBench(t)
+	for _, payload := range []string{"lost a", "lost b", "other"} {
+		worker := "node-1/0"
+		if payload == "other" {
+			worker = "node-10/0"
+		}
+		_, err := b.Lease(t.Context(), b.ingest(payload), worker, time.Hour)
+		require.NoError(t, err)
+	}
+	for i := range 50 {
+		b.ingest(fmt.Sprint("good ", i))
+	}
+	require.NoError(t, b.state.Wait(t.Context(), uint64(len(b.log.Lines())-1)))
+	b.start(func(c *process.Config) { c.Workers = 8 })
+	for _, payload := range []string{"lost a", "lost b"} {
+		b.reaches(payload, chain.Resolved)
+		require.Equal(t, 1, b.events(payload)[chain.TypeAttemptLost])
+		require.Equal(t, uint64(1), b.letter(payload).Attempt)
+		require.Zero(t, b.script.beside[payload], "it must run alone")
+	}
+	for i := range 50 {
+		b.reaches(fmt.Sprint("good ", i), chain.Resolved)
+	}
+	require.NotNil(t, b.letter("other").Lease, "what another node holds is not ours to give back")
+}
+
+func TestExpiredLeases(t *testing.T) {
+	b := newBench(t)
+	ref := b.ingest("lost")
+	_, err := b.Lease(t.Context(), ref, "node-2/0", -11*time.Second) // the grace is over
+	require.NoError(t, err)
+	young := b.ingest("held")
+	_, err = b.Lease(t.Context(), young, "node-2/1", -time.Second)
+	require.NoError(t, err)
+	require.NoError(t, b.state.Wait(t.Context(), uint64(len(b.log.Lines())-1)))
+	stop := b.start()
+	b.reaches("lost", chain.Resolved)
+	require.Equal(t, 1, b.events("lost")[chain.TypeAttemptLost])
+	require.NotNil(t, b.letter("held").Lease)
+	stop()
+}
+
+func TestLostBytes(t *testing.T) {
+	b := newBench(t)
+	missing, damaged := b.ingest("missing"), b.ingest("damaged")
+	b.memory.Remove(blob.Ref{Digest: missing})
+	require.NoError(t, b.memory.Tamper(blob.Ref{Digest: damaged}, []byte("other")))
+	b.start()
+	for _, payload := range []string{"missing", "damaged"} {
+		b.reaches(payload, chain.DeadLetter)
+		require.Equal(t, "ingest.payload_unavailable", b.letter(payload).OutcomeCode)
+		require.Zero(t, b.script.count(payload))
+	}
+}
+
+func TestPayloadBeyondTodaysLimit(t *testing.T) {
+	b := newBench(t)
+	b.ingest("a long payload")
+	small, err := blob.NewStore(b.memory, blob.Config{MaxSize: 4})
+	require.NoError(t, err)
+	b.start(func(c *process.Config) { c.Store = small })
+	b.reaches("a long payload", chain.DeadLetter)
+	require.Equal(t, "ingest.payload_unavailable", b.letter("a long payload").OutcomeCode)
+}
+
+// The log fails now and then, stored or not: every letter ends resolved, with one record.
+func TestLogInTrouble(t *testing.T) {
+	var n atomic.Int64
+	b := newBenchOver(t, &chaintest.Log{Fail: func([][]byte) (bool, error) {
+		if i := n.Add(1); i > 40 && i < 100 && i%4 == 0 {
+			return i%8 == 0, errors.New("timeout")
+		}
+		return false, nil
+	}})
+	for i := range 20 {
+		b.ingest(fmt.Sprint("payload ", i))
+	}
+	b.start(func(c *process.Config) { c.LeaseFor = time.Millisecond })
+	for i := range 20 {
+		b.reaches(fmt.Sprint("payload ", i), chain.Resolved)
+	}
+}
+
+// A log that is down when the pool starts, with leases to give back, does not end the pool.
+func TestReclaimWaitsForTheLog(t *testing.T) {
+	var down atomic.Bool
+	b := newBenchOver(t, &chaintest.Log{Fail: func([][]byte) (bool, error) {
+		if down.Load() {
+			return false, errors.New("no quorum")
+		}
+		return false, nil
+	}})
+	_, err := b.Lease(t.Context(), b.ingest("payload"), "node-1/0", time.Hour)
+	require.NoError(t, err)
+	require.NoError(t, b.state.Wait(t.Context(), uint64(len(b.log.Lines())-1)))
+	down.Store(true)
+	b.start()
+	time.AfterFunc(50*time.Millisecond, func() { down.Store(false) })
+	b.reaches("payload", chain.Resolved)
+}
+
+func BenchmarkPool(b *testing.B) {
+	bench := newBench(b)
+	for i := range b.N {
+		bench.ingest(fmt.Sprint("payload ", i))
+	}
+	b.ResetTimer()
+	stop := bench.start()
+	for bench.count() < b.N {
+		<-bench.state.Changed()
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "letters/s")
+	stop()
+}
+
+// count is the number of resolved letters.
+func (b *bench) count() int {
+	stats, err := b.state.Stats()
+	require.NoError(b.t, err)
+	return int(stats.Letters[chain.Resolved])
+}
