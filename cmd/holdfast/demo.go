@@ -237,10 +237,11 @@ func (d *demo) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("\n5. Everything is verified: %s. %d events link from the first to the last, %d payloads and records hash to their names.",
+	d.say("\n5. Verification says %s: %d events, each linked to the one before, %d payloads and records, each hashing to its name.",
 		report.Verdict, report.Events, report.Blobs)
-	d.say("\n%d payloads: %d resolved, %d dead letters waiting for a human, %d in quarantine, %d waiting for a retry.", d.files,
-		stats.Letters[chain.Resolved], stats.Letters[chain.DeadLetter], stats.Letters[chain.Poison], stats.Letters[chain.Retrying])
+	d.say("\n%d files handed over: %d resolved, %d dead letters waiting for a human, %d in quarantine, %d waiting for a retry.\n"+
+		"Files with the same bytes are one letter.", d.files, stats.Letters[chain.Resolved], stats.Letters[chain.DeadLetter],
+		stats.Letters[chain.Poison], stats.Letters[chain.Retrying])
 	if d.cmd.json() {
 		if err := printJSON(d.result(report, stats)); err != nil {
 			return err

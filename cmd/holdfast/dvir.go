@@ -77,10 +77,13 @@ func judged(file string, r dvir.Result) verdict {
 	return v
 }
 
-// places lists the findings on one line.
+// places lists on one line the findings that say more than the code.
 func (v verdict) places() string {
 	var out []string
 	for _, f := range v.Findings {
+		if f.Pointer == "" && f.Code == deref(v.ErrorCode) {
+			continue
+		}
 		out = append(out, strings.TrimSuffix(f.Code+" "+f.Pointer, " "))
 	}
 	return strings.Join(out, ", ")

@@ -42,6 +42,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	unsetEmpty()
 	var c cli
 	ended := -1
 	parser, err := kong.New(&c, append(values, kong.Name("holdfast"),
@@ -70,6 +71,15 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "holdfast:", printable(text))
 	}
 	return exitCode(err)
+}
+
+// unsetEmpty lets an empty variable stand for none, as deployment files write it.
+func unsetEmpty() {
+	for _, v := range os.Environ() {
+		if name, ok := strings.CutSuffix(v, "="); ok && strings.HasPrefix(name, "HOLDFAST_") {
+			_ = os.Unsetenv(name)
+		}
+	}
 }
 
 // printable keeps what came from outside from steering the terminal.

@@ -135,10 +135,12 @@ func (c *verifyCmd) verify(ctx context.Context, o audit.Options) error {
 func (c *verifyCmd) print(r audit.Report) error {
 	if c.json() {
 		return printJSON(struct {
-			OK       bool    `json:"ok"`
-			FirstBad *uint64 `json:"first_bad,omitempty"`
+			OK       bool            `json:"ok"`
+			FirstBad *uint64         `json:"first_bad,omitempty"`
+			Head     head            `json:"head"`
+			Findings []audit.Finding `json:"findings"`
 			audit.Report
-		}{r.OK(), firstBad(r), r})
+		}{r.OK(), firstBad(r), head(r.Head), append([]audit.Finding{}, r.Findings...), r})
 	}
 	fmt.Printf("%s: %d events, %d payloads and records, head %s, root %s\n", r.Verdict, r.Events, r.Blobs, r.Head.Leaf, r.Root)
 	if seq := firstBad(r); seq != nil {
@@ -158,6 +160,12 @@ func (c *verifyCmd) print(r audit.Report) error {
 		fmt.Println("note:", n)
 	}
 	return nil
+}
+
+// head is the end of a log, in JSON.
+type head struct {
+	Size uint64       `json:"size"`
+	Leaf chain.Digest `json:"leaf_hash"`
 }
 
 func firstBad(r audit.Report) *uint64 {
@@ -204,7 +212,10 @@ func (c *rebuildCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	if c.json() {
-		return printJSON(report)
+		return printJSON(struct {
+			Events uint64 `json:"events"`
+			Head   head   `json:"head"`
+		}{report.Tip.Size, head(report.Tip.Head)})
 	}
 	fmt.Printf("%s rebuilt: %d events, head %s\n", filepath.Base(c.Data.state()), report.Tip.Size, report.Tip.Leaf)
 	return nil
