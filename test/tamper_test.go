@@ -95,7 +95,7 @@ func (c *custody) headFile() string { return filepath.Join(c.data, "head") }
 func (c *custody) state() string    { return filepath.Join(c.data, "state.db") }
 
 // read takes the lines out of the stored stream.
-func (c *custody) read(t *testing.T) {
+func (c *custody) read(t testing.TB) {
 	t.Helper()
 	log, err := jetstream.Open(t.Context(), jetstream.Config{Dir: c.logDir(), ReadOnly: true})
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func (c *custody) read(t *testing.T) {
 }
 
 // copied is the same folder once more, to be spoilt.
-func (c *custody) copied(t *testing.T) *custody {
+func (c *custody) copied(t testing.TB) *custody {
 	t.Helper()
 	other := *c
 	other.data = filepath.Join(t.TempDir(), "data")
