@@ -215,7 +215,22 @@ func (w *witness) handOver() (refs []string) {
 		w.fail("?stage=normalize&error_type=timeout", l.contentType, l.body, nil)
 		w.failInParts(l)
 	}
+	w.stranger()
 	return refs
+}
+
+// stranger is a letter that holds nothing about people, quoted with what is known by its spelling alone.
+func (w *witness) stranger() {
+	t := w.t
+	const text = "call 555-12-3456 or jane.doe@example.com, 1TSTTRK83RX000101, 271828182845904"
+	status, answer := w.ask("POST", "/v1/failures?stage=parse", http.Header{"Holdfast-Error-Message": {text}}, []byte("{}"))
+	require.Equal(t, http.StatusCreated, status, string(answer))
+	var r receipt
+	require.NoError(t, json.Unmarshal(answer, &r))
+	w.tool(0, true, "annotate", r.PayloadRef, "--note", text)
+	w.tool(0, true, "payload", r.PayloadRef, "--reason", text)
+	w.tool(0, true, "resolve", r.PayloadRef, "--reason", text)
+	w.tool(0, true, "show", r.PayloadRef)
 }
 
 // fail hands a failure over, with fields as JSON if there are any; a refusal is as good, if it says nothing.
