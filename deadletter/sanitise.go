@@ -107,8 +107,8 @@ const run = 6
 
 const (
 	mask       = '*'
-	maxSummary = 3 << 10   // bytes of a text that are considered: those that can be seen, and some more
-	maxInflate = 256 << 20 // bytes that a compressed payload is read for
+	maxSummary = 3 << 10             // bytes of a text that are considered: those that can be seen, and some more
+	maxInflate = blob.DefaultMaxSize // bytes that a compressed payload is read for: as many as of a plain one
 )
 
 // personal are spellings that are masked wherever they come from: mail addresses, users and parameters of URLs,

@@ -3,13 +3,11 @@ package deadletter_test
 import (
 	"bytes"
 	"compress/gzip"
-	"fmt"
 	"io"
 	"regexp"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -128,7 +126,7 @@ func TestSanitiseLength(t *testing.T) {
 
 // A bomb is read so far and no farther; what was not seen counts as taken.
 func TestSanitiseBomb(t *testing.T) {
-	bomb := gzipped(strings.Repeat("\x00", 257<<20) + "John Q. Public")
+	bomb := gzipped(strings.Repeat("\x00", 65<<20) + "John Q. Public")
 	require.Equal(t, strings.Repeat("*", 14), sanitise(t, "John Q. Public", bomb))
 	require.Equal(t, "plain text", sanitise(t, "plain text", gzipped("other")[:12]))
 }
@@ -162,19 +160,9 @@ func FuzzSanitise(f *testing.F) {
 	})
 }
 
-func TestSanitiseLargePayload(t *testing.T) {
-	line := []byte(`{"driver":"John Q. Public","odometer":123456,"remarks":"left rear tire worn \u00e9 and so on"},`)
-	payload := bytes.Repeat(line, (64<<20)/len(line))
-	text := strings.Repeat("something about the odometer of John Q. Public; ", 10)
-	began := time.Now()
-	out := sanitise(t, text, string(payload))
-	require.NotContains(t, out, "Public")
-	t.Log(fmt.Sprintf("%d MiB in %v", len(payload)>>20, time.Since(began)))
-}
-
 func BenchmarkSanitise(b *testing.B) {
 	line := []byte(`{"driver":"John Q. Public","odometer":123456,"remarks":"left rear tire worn \u00e9 and so on"},`)
-	payload := bytes.Repeat(line, (16<<20)/len(line))
+	payload := bytes.Repeat(line, (64<<20)/len(line)) // the largest there is
 	text := strings.Repeat("something about the odometer of John Q. Public; ", 10)
 	b.SetBytes(int64(len(payload)))
 	for b.Loop() {

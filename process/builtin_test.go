@@ -84,6 +84,7 @@ func TestBuiltinAdmits(t *testing.T) {
 	require.True(t, json.Valid(record))
 	_, ok := dvir.ReadingOf(record)
 	require.True(t, ok)
+	require.NoError(t, b.state.Wait(t.Context(), l.LastSeq))
 	latest, ok, err := b.state.LatestRecord(l.UnitKey)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -134,7 +135,7 @@ func TestBuiltinCorpus(t *testing.T) {
 		require.Equal(t, l.Outcome == chain.Admit || l.Outcome == chain.AdmitWithWarning || l.Outcome == chain.Duplicate,
 			!l.RecordRef.IsZero(), s.Name)
 		for token := range strings.FieldsFuncSeq(string(data), func(r rune) bool { return strings.ContainsRune("\"{}[],:<>=;\\/ \r\n\t", r) }) {
-			if len(token) >= 8 && !words[token] {
+			if len(token) >= 6 && !words[token] {
 				tokens[token] = s.Name
 			}
 		}
@@ -148,12 +149,10 @@ func TestBuiltinCorpus(t *testing.T) {
 		if r.Event.Envelope != nil {
 			log += " " + r.Event.Envelope.LastError
 		}
-		log += r.Event.Reason + r.Event.ContentType
+		log += " " + r.Event.Reason
 	}
-	for token, name := range tokens {
-		if token != "application" && token != "charset" && token != "boundary" {
-			require.NotContains(t, log, token, name)
-		}
+	for said := range strings.FieldsFuncSeq(log, func(r rune) bool { return strings.ContainsRune(" /;", r) }) {
+		require.NotContains(t, tokens, said)
 	}
 }
 

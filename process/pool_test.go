@@ -319,14 +319,14 @@ func TestUnfitResults(t *testing.T) {
 func TestFaultOfOurs(t *testing.T) {
 	b := newBench(t)
 	b.script.faulty.Store(true)
-	for i := range 8 {
+	for i := range 4 {
 		b.ingest(fmt.Sprint("faulty ", i))
 	}
 	b.ingest("good")
 	b.start(func(c *process.Config) { c.Workers = 2 })
 	b.reaches("good", chain.Resolved)
 	b.script.faulty.Store(false)
-	for i := range 8 {
+	for i := range 4 {
 		payload := fmt.Sprint("faulty ", i)
 		b.reaches(payload, chain.Resolved)
 		l := b.letter(payload)
