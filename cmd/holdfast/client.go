@@ -31,6 +31,16 @@ func (a address) Validate() error {
 	return nil
 }
 
+// reference names a letter: the SHA-256 of its payload, or the beginning of that.
+type reference string
+
+func parseReference(text string) (reference, error) {
+	if len(text) < 8 || len(text) > 64 || strings.Trim(text, "0123456789abcdef") != "" {
+		return "", errors.ErrUnsupported
+	}
+	return reference(text), nil
+}
+
 // host is what may be shown of an address: it can hold a password.
 func (a address) host() string {
 	u, err := url.Parse(string(a))

@@ -62,7 +62,7 @@ func errorText(err error) string {
 		if i > 0 {
 			text += "; "
 		}
-		text += f.Name + " " + f.Rule
+		text += f.Name + ": " + f.Rule
 	}
 	if problem.Status >= http.StatusInternalServerError && problem.RequestID != "" {
 		text += " (request " + problem.RequestID + ")"

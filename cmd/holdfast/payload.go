@@ -8,9 +8,9 @@ import (
 )
 
 type payloadCmd struct {
-	Ref    string `arg:"" help:"Payload reference; 8 digits or more that no other begins with."`
-	Reason string `default:"read on the command line" help:"Why it is read; recorded." placeholder:"TEXT"`
-	Out    string `help:"Write to this file, which must not exist, instead of standard output." placeholder:"FILE" type:"path"`
+	Ref    reference `arg:"" help:"Payload reference; 8 digits or more, if no other begins with them."`
+	Reason string    `default:"read on the command line" help:"Why it is read; recorded." placeholder:"TEXT"`
+	Out    string    `help:"Write to this file, which must not exist, instead of standard output." placeholder:"FILE" type:"path"`
 	clientFlags
 }
 
@@ -27,7 +27,7 @@ func (c *payloadCmd) Run(ctx context.Context) (err error) {
 			}
 		}()
 	}
-	body, err := c.client().Payload(ctx, c.Ref, c.Reason)
+	body, err := c.client().Payload(ctx, string(string(c.Ref)), c.Reason)
 	if err != nil {
 		return c.told(err)
 	}

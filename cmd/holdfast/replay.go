@@ -10,7 +10,7 @@ import (
 )
 
 type replayCmd struct {
-	Refs     []string      `arg:"" name:"ref" help:"Payload references; 8 digits or more that no other begins with."`
+	Refs     []reference   `arg:"" name:"ref" help:"Payload references; 8 digits or more, if no other begins with them."`
 	Reason   string        `help:"What was fixed; recorded." placeholder:"TEXT"`
 	Override bool          `help:"Replay beyond the bound, or out of quarantine; needs a reason."`
 	Wait     bool          `help:"Wait for the outcome of each."`
@@ -24,7 +24,7 @@ func (c *replayCmd) Run(ctx context.Context) (err error) {
 	t := receiptTable()
 	defer func() { err = errors.Join(err, t.flush()) }()
 	for _, ref := range c.Refs {
-		r, err := client.Replay(ctx, ref, web.Order{Reason: c.Reason, Override: c.Override})
+		r, err := client.Replay(ctx, string(ref), web.Order{Reason: c.Reason, Override: c.Override})
 		if err == nil && c.Wait {
 			r, err = awaitOutcome(ctx, client, r, c.Timeout)
 		}
@@ -59,23 +59,23 @@ func awaitOutcome(ctx context.Context, client *web.Client, r web.Receipt, timeou
 }
 
 type resolveCmd struct {
-	Ref    string `arg:"" help:"Payload reference; 8 digits or more that no other begins with."`
-	Reason string `required:"" help:"Why it is closed; recorded." placeholder:"TEXT"`
+	Ref    reference `arg:"" help:"Payload reference; 8 digits or more, if no other begins with them."`
+	Reason string    `required:"" help:"Why it is closed; recorded." placeholder:"TEXT"`
 	clientFlags
 }
 
 // Run closes the letter.
 func (c *resolveCmd) Run(ctx context.Context) error {
-	r, err := c.client().Resolve(ctx, c.Ref, c.Reason)
+	r, err := c.client().Resolve(ctx, string(string(c.Ref)), c.Reason)
 	return c.printReceipt(r, err)
 }
 
 type annotateCmd struct {
-	Ref   string `arg:"" help:"Payload reference; 8 digits or more that no other begins with."`
-	Owner string `help:"Who looks after it: an identifier." placeholder:"ID"`
-	Tag   string `help:"A tag to add." placeholder:"TAG"`
-	Untag string `help:"A tag to take off." placeholder:"TAG"`
-	Note  string `help:"Words about it; what could be personal data is masked." placeholder:"TEXT"`
+	Ref   reference `arg:"" help:"Payload reference; 8 digits or more, if no other begins with them."`
+	Owner string    `help:"Who looks after it: an identifier." placeholder:"ID"`
+	Tag   string    `help:"A tag to add." placeholder:"TAG"`
+	Untag string    `help:"A tag to take off." placeholder:"TAG"`
+	Note  string    `help:"Words about it; what could be personal data is masked." placeholder:"TEXT"`
 	clientFlags
 }
 
@@ -88,7 +88,7 @@ func (c *annotateCmd) Run(ctx context.Context) error {
 	if c.Untag != "" {
 		n.Tag, n.Untag = c.Untag, true
 	}
-	r, err := c.client().Annotate(ctx, c.Ref, n)
+	r, err := c.client().Annotate(ctx, string(string(c.Ref)), n)
 	return c.printReceipt(r, err)
 }
 

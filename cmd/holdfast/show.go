@@ -10,13 +10,13 @@ import (
 )
 
 type showCmd struct {
-	Ref string `arg:"" help:"Payload reference; 8 digits or more that no other begins with."`
+	Ref reference `arg:"" help:"Payload reference; 8 digits or more, if no other begins with them."`
 	clientFlags
 }
 
 // Run prints a letter and its history.
 func (c *showCmd) Run(ctx context.Context) error {
-	l, err := c.client().Letter(ctx, c.Ref)
+	l, err := c.client().Letter(ctx, string(c.Ref))
 	if err != nil {
 		return c.told(err)
 	}

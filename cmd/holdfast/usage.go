@@ -42,6 +42,7 @@ var values = []kong.Option{
 	kong.TypeMapper(reflect.TypeFor[time.Time](), parsed("a time such as 2026-03-02T06:30:00Z",
 		func(s string) (time.Time, error) { return time.Parse(time.RFC3339, s) })),
 	kong.TypeMapper(reflect.TypeFor[time.Duration](), parsed("a duration such as 30s", positive)),
+	kong.TypeMapper(reflect.TypeFor[reference](), parsed("8 to 64 lowercase hexadecimal digits", parseReference)),
 	kong.KindMapper(reflect.Int, parsed("a whole number", strconv.Atoi)),
 	kong.KindMapper(reflect.Int64, parsed("a whole number",
 		func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })),
