@@ -10,6 +10,7 @@
 //
 //	Due (projection) -> Queue.Lease -> Store.Get -> Processor.Process -> Queue.Complete | Queue.FailJob
 //
-// A processor that panics has shown that this payload crashes it: the letter is quarantined at once. A fault of
-// our own (the store cannot be read) gives the letter back at no cost.
+// A processor that panics has shown that this payload crashes it: the letter is quarantined at once. One that takes
+// longer than the lease has failed for now, which uses an attempt. A fault of our own (the store cannot be read)
+// gives the letter back at no cost; it then waits, longer each time, so that others get their turn.
 package process
