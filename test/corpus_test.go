@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -195,7 +194,7 @@ func TestCorpusServed(t *testing.T) {
 	_, files := readSamples(t)
 	data := t.TempDir()
 	s := serve(t, data)
-	served := map[string]receipt{} // by payload
+	served, first := map[string]receipt{}, map[string]sample{} // by payload
 	for _, f := range files {
 		r := s.ingest(f)
 		assert.Equal(t, f.SHA256, r.PayloadRef, f.Name)
@@ -204,11 +203,14 @@ func TestCorpusServed(t *testing.T) {
 			assert.Equal(t, was, r, "%s: known bytes", f.Name)
 			continue
 		}
-		served[r.PayloadRef] = cmp.Or(served[r.PayloadRef], r)
+		if _, again := first[r.PayloadRef]; !again {
+			served[r.PayloadRef], first[r.PayloadRef] = r, f
+		}
 	}
 	for _, f := range files {
 		s.checkBytes(f)
 	}
+	s.checkDeclared(first)
 	s.checkLists(served)
 	s.stop()
 	code, out, errs := holdfast(t, "verify", "--data", data)
@@ -270,6 +272,24 @@ func (s *server) checkBytes(f sample) {
 	sum := sha256.Sum256([]byte(out))
 	assert.Equal(s.t, f.SHA256, hex.EncodeToString(sum[:]), f.Name)
 	assert.True(s.t, bytes.Equal(stored, []byte(out)), f.Name)
+}
+
+// checkDeclared holds that letters keep what was declared of them.
+func (s *server) checkDeclared(first map[string]sample) {
+	s.t.Helper()
+	type declared struct {
+		Ref             string
+		Channel         string
+		ContentType     string `json:"content_type"`
+		ContentEncoding string `json:"content_encoding"`
+		Size            int64
+	}
+	for _, l := range run[declared](s, "list", "--limit", "0", "--newest") {
+		f := first[l.Ref]
+		info, err := os.Stat(samplePath(f.Name))
+		require.NoError(s.t, err)
+		assert.Equal(s.t, declared{f.SHA256, f.Channel, f.ContentType, f.Headers["Content-Encoding"], info.Size()}, l)
+	}
 }
 
 // checkLists holds that list, show, groups and stats agree with what ingest said.

@@ -12,7 +12,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -41,11 +45,11 @@ func tell(t *testing.T) *custody {
 		if i%2 == 1 {
 			body = bytes.Replace(body, []byte(`"stage":"submitted"`), []byte(`"stage":"nonsense"`), 1)
 		}
-		c.refs = append(c.refs, s.submit("/v1/payloads?wait=20s", body))
+		c.refs = append(c.refs, s.handed("/v1/payloads?wait=20s", body))
 	}
 	c.refs = append(c.refs,
-		s.submit("/v1/failures?stage=dispatch&http_status=503&retry_after=86400", []byte("waits")),
-		s.submit("/v1/failures?stage=parse&error_type=crash:SIGSEGV", []byte("crashed")))
+		s.handed("/v1/failures?stage=dispatch&http_status=503&retry_after=86400", []byte("waits")),
+		s.handed("/v1/failures?stage=parse&error_type=crash:SIGSEGV", []byte("crashed")))
 	for _, args := range [][]string{
 		{"replay", c.refs[1], "--reason", "mapping fixed", "--wait"},
 		{"resolve", c.refs[1], "--reason", "settled by telephone"},
@@ -71,8 +75,8 @@ func tell(t *testing.T) *custody {
 	return c
 }
 
-// submit hands a body over and returns the reference of its letter.
-func (s *server) submit(path string, body []byte) string {
+// handed hands a body over and returns the reference of its letter.
+func (s *server) handed(path string, body []byte) string {
 	s.t.Helper()
 	status, answer, err := s.do(s.t.Context(), http.MethodPost, path, "application/json", body)
 	require.NoError(s.t, err)
@@ -435,7 +439,7 @@ func TestServeRefusesOtherLog(t *testing.T) {
 		"cut in half":           c.lines[:n/2],
 		"cut to nothing":        nil,
 		"sealed anew":           chaintest.Rewrite(c.lines, n/2),
-		"of another service":    chaintest.Rewrite(c.lines, 0),
+		"of another service":    tell(t).lines,
 	} {
 		for _, forget := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/projection lost %t", name, forget), func(t *testing.T) {
@@ -455,6 +459,28 @@ func TestServeRefusesOtherLog(t *testing.T) {
 			})
 		}
 	}
+	for name, h := range map[string]struct {
+		text string
+		code int
+		says string
+	}{
+		"head of a longer log": {fmt.Sprintf("holdfast-head ab %d %s\n", n+1, chain.Sum(nil)), 2, fmt.Sprintf("the log has %d events where it had %d: ", n, n+1)},
+		"head of another log":  {fmt.Sprintf("holdfast-head ab %d %s\n", n, chain.Sum(nil)), 2, fmt.Sprintf("event %d is not the one that was stored: ", n-1)},
+		"head unreadable":      {"holdfast-head ab\n", 1, "not a stored head"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := c.copied(t)
+			require.NoError(t, os.WriteFile(c.headFile(), []byte(h.text), 0o600))
+			s, err := tryServe(t, c.data)
+			require.ErrorContains(t, err, h.says)
+			assert.Equal(t, h.code, s.cmd.ProcessState.ExitCode(), err.Error())
+			code, _, _ := holdfast(t, "verify", "--data", c.data)
+			assert.Equal(t, h.code, code)
+			left, err := os.ReadFile(c.headFile())
+			require.NoError(t, err)
+			assert.Equal(t, h.text, string(left), "what was stored is not overwritten")
+		})
+	}
 	t.Run("projection and head lost", func(t *testing.T) {
 		c := c.copied(t)
 		require.NoError(t, os.Remove(c.state()))
@@ -462,4 +488,75 @@ func TestServeRefusesOtherLog(t *testing.T) {
 		serve(t, c.data).stop() // nothing is left to tell, and the log is whole
 		requireFirstBad(t, good, "--data", c.data)
 	})
+}
+
+// TestStreamErased tries what a client of the log's server could do, and then what only its administrator can.
+func TestStreamErased(t *testing.T) {
+	c := tell(t).copied(t)
+	c.administer(t, func(js natsjs.JetStream) {
+		stream, err := js.Stream(t.Context(), jetstream.DefaultStream)
+		require.NoError(t, err)
+		require.Error(t, stream.DeleteMsg(t.Context(), 3))
+		require.Error(t, stream.SecureDeleteMsg(t.Context(), 3))
+		require.Error(t, stream.Purge(t.Context()))
+		open := stream.CachedInfo().Config
+		open.DenyDelete, open.DenyPurge = false, false
+		_, err = js.UpdateStream(t.Context(), open)
+		require.Error(t, err)
+	})
+	requireFirstBad(t, good, "--data", c.data)
+
+	c.administer(t, func(js natsjs.JetStream) { require.NoError(t, js.DeleteStream(t.Context(), jetstream.DefaultStream)) })
+	code, _, errs := holdfast(t, "verify", "--data", c.data)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "there is no log here")
+	s, err := tryServe(t, c.data)
+	require.Error(t, err)
+	require.Equal(t, 2, s.cmd.ProcessState.ExitCode(), err.Error())
+}
+
+// administer runs the log's server as it is, without the rules that Holdfast binds itself by.
+func (c *custody) administer(t testing.TB, do func(natsjs.JetStream)) {
+	t.Helper()
+	s, err := natsserver.NewServer(&natsserver.Options{ServerName: "holdfast", DontListen: true, JetStream: true, StoreDir: c.logDir(), SyncAlways: true})
+	require.NoError(t, err)
+	s.Start()
+	defer func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}()
+	require.True(t, s.ReadyForConnections(10*time.Second))
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := natsjs.New(nc)
+	require.NoError(t, err)
+	do(js)
+}
+
+// TestDamagedBlockFile changes one byte of the file in which the server keeps the log.
+func TestDamagedBlockFile(t *testing.T) {
+	c := tell(t)
+	for _, part := range []float64{0.1, 0.5, 0.99} {
+		t.Run(fmt.Sprint(part), func(t *testing.T) {
+			c := c.copied(t)
+			found, err := filepath.Glob(filepath.Join(c.logDir(), "jetstream", "$G", "streams", "*", "msgs", "1.blk"))
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			data, err := os.ReadFile(found[0])
+			require.NoError(t, err)
+			data[int(part*float64(len(data)))] ^= 1
+			require.NoError(t, os.WriteFile(found[0], data, 0o600))
+			code, out, errs := holdfast(t, "verify", "--data", c.data)
+			assert.Equal(t, 2, code, "%s\n%s", out, errs)
+			assert.Regexp(t, "position [0-9]+: the message ", errs)
+			left, err := os.ReadFile(found[0])
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(data, left), "verify changes no evidence")
+			require.NoError(t, os.Remove(c.state())) // or the service reads no further back than it has to
+			s, err := tryServe(t, c.data)
+			require.Error(t, err)
+			assert.Equal(t, 2, s.cmd.ProcessState.ExitCode(), err.Error())
+		})
+	}
 }
