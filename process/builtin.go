@@ -97,7 +97,8 @@ func summary(r dvir.Result) string {
 }
 
 // history looks up the last odometer reading of a unit in the record stored last. It keeps the first error of
-// the store: rules that could not look back must not judge.
+// the store: rules that could not look back must not judge. A record that is lost or damaged is for verify to
+// find; it does not hold up the unit's later reports.
 type history struct {
 	ctx context.Context
 	b   *Builtin
@@ -112,6 +113,9 @@ func (h *history) LastReading(unit string) (dvir.Reading, bool) {
 		return dvir.Reading{}, false
 	}
 	record, err := h.b.Store.Get(h.ctx, blob.Ref{Digest: ref})
+	if _, damaged := errors.AsType[*blob.CorruptError](err); damaged || errors.Is(err, blob.ErrNotFound) {
+		return dvir.Reading{}, false
+	}
 	if err != nil {
 		h.err = errors.Join(h.err, err)
 		return dvir.Reading{}, false
