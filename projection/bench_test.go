@@ -61,7 +61,7 @@ func (l fileLog) Follow(ctx context.Context, after chain.Position) iter.Seq2[cha
 type fleet struct {
 	tb     testing.TB
 	random *rand.Rand
-	out    *bufio.Writer
+	write  func(line []byte)
 	head   chain.Head
 	now    time.Time
 	busy   []chain.Letter // in flight
@@ -71,8 +71,8 @@ type fleet struct {
 
 const inFlight = 300
 
-func newFleet(tb testing.TB, out *os.File, open bool) *fleet {
-	f := &fleet{tb: tb, random: rand.New(rand.NewPCG(1, 2)), out: bufio.NewWriterSize(out, 1<<20), open: open,
+func newFleet(tb testing.TB, open bool, write func(line []byte)) *fleet {
+	f := &fleet{tb: tb, random: rand.New(rand.NewPCG(1, 2)), write: write, open: open,
 		now: time.Date(2026, 3, 2, 6, 0, 0, 0, time.UTC)}
 	f.seal(chain.Letter{}, chain.Event{Type: chain.TypeGenesis, Origin: "holdfast.example/fleet", LogID: "0102030405060708"})
 	return f
@@ -90,8 +90,7 @@ func (f *fleet) seal(l chain.Letter, e chain.Event) chain.Letter {
 	}
 	require.NoError(f.tb, err)
 	f.head = r.Head()
-	_, err = f.out.Write(append(r.Raw, '\n'))
-	require.NoError(f.tb, err)
+	f.write(r.Raw)
 	return l
 }
 
@@ -159,17 +158,20 @@ func (f *fleet) step() {
 	}
 }
 
-func writeLog(tb testing.TB, events int, open bool) fileLog {
+// writeLog also gives the fleet, whose next events follow the log.
+func writeLog(tb testing.TB, events int, open bool) (fileLog, *fleet) {
 	path := filepath.Join(tb.TempDir(), "log")
-	out, err := os.Create(path)
+	file, err := os.Create(path)
 	require.NoError(tb, err)
-	defer out.Close()
-	f := newFleet(tb, out, open)
+	defer file.Close()
+	out := bufio.NewWriterSize(file, 1<<20)
+	f := newFleet(tb, open, func(line []byte) { _, err = out.Write(append(line, '\n')) })
 	for f.head.Size < uint64(events) {
 		f.step()
+		require.NoError(tb, err)
 	}
-	require.NoError(tb, f.out.Flush())
-	return fileLog{path}
+	require.NoError(tb, out.Flush())
+	return fileLog{path}, f
 }
 
 // size is the number of events of a benchmark, which HOLDFAST_BENCH_EVENTS overrides.
@@ -186,7 +188,7 @@ func size(b *testing.B, n int) int {
 // in the same run. anon_MB is the largest anonymous memory seen, without mapped pages of the file.
 func BenchmarkRebuild(b *testing.B) {
 	n := size(b, 100_000)
-	log := writeLog(b, n, false)
+	log, _ := writeLog(b, n, false)
 	runtime.GC()
 	start := time.Now()
 	head := chain.Head{}
@@ -214,7 +216,42 @@ func BenchmarkRebuild(b *testing.B) {
 	b.ReportMetric(float64(n)/each.Seconds(), "events/s")
 	b.ReportMetric(float64(each)/float64(alone), "ratio")
 	b.ReportMetric(float64(alone.Nanoseconds())/float64(n), "check_ns/event")
-	b.ReportMetric(float64(status("VmHWM"))/1024, "hwm_MB")
+	b.ReportMetric(float64(proc("status", "VmHWM"))/1024, "hwm_MB")
+}
+
+// BenchmarkFollow commits a few events at a time, durably, to a projection of many. written_KB is what one commit
+// gives to the file.
+func BenchmarkFollow(b *testing.B) {
+	for _, n := range []int{1, 10, 100} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			log, f := writeLog(b, size(b, 100_000), false)
+			path := filepath.Join(b.TempDir(), "projection")
+			_, err := projection.Rebuild(b.Context(), log, path)
+			require.NoError(b, err)
+			db, err := projection.Open(path)
+			require.NoError(b, err)
+			var lines [][]byte
+			f.write = func(line []byte) { lines = append(lines, line) }
+			var taken []time.Duration
+			cpu, written := time.Duration(0), 0
+			for b.Loop() {
+				for len(lines) < n {
+					f.step()
+				}
+				block := chain.Block{Position: db.Tip().Position + 1, Lines: lines[:n]}
+				start, startCPU, startWritten := time.Now(), cpuTime(), proc("io", "wchar")
+				require.NoError(b, db.Apply([]chain.Block{block}))
+				taken = append(taken, time.Since(start))
+				cpu, written = cpu+cpuTime()-startCPU, written+proc("io", "wchar")-startWritten
+				lines = lines[n:]
+			}
+			require.NoError(b, db.Close())
+			slices.Sort(taken)
+			b.ReportMetric(float64(taken[len(taken)/2].Microseconds()), "p50_us")
+			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu_us")
+			b.ReportMetric(float64(written)/1024/float64(b.N), "written_KB")
+		})
+	}
 }
 
 // cpuTime is what the process used of both cores: unlike the clock, it does not see what else the machine does.
@@ -224,15 +261,15 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// status is a line of /proc/self/status in KiB, 0 where there is none.
-func status(name string) (kib int) {
-	text, _ := os.ReadFile("/proc/self/status")
+// proc is a line of a file of /proc/self, 0 where there is none.
+func proc(file, name string) (n int) {
+	text, _ := os.ReadFile("/proc/self/" + file)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			_, _ = fmt.Sscan(rest, &kib)
+			_, _ = fmt.Sscan(rest, &n)
 		}
 	}
-	return kib
+	return n
 }
 
 func watchMemory() (stop func() int) {
@@ -242,7 +279,7 @@ func watchMemory() (stop func() int) {
 		for {
 			select {
 			case <-time.After(20 * time.Millisecond):
-				most = max(most, status("RssAnon"))
+				most = max(most, proc("status", "RssAnon"))
 			case <-done:
 				result <- most
 				return
@@ -256,7 +293,8 @@ func watchMemory() (stop func() int) {
 func backlog(b *testing.B) *projection.DB {
 	n := size(b, 100_000)
 	path := filepath.Join(b.TempDir(), "projection")
-	_, err := projection.Rebuild(b.Context(), writeLog(b, 10*n/3, true), path)
+	log, _ := writeLog(b, 10*n/3, true)
+	_, err := projection.Rebuild(b.Context(), log, path)
 	require.NoError(b, err)
 	db, err := projection.Open(path)
 	require.NoError(b, err)

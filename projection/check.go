@@ -166,38 +166,45 @@ func (c *checker) letters() {
 			}
 		}
 	})
-	c.total(bucketRefs, refs)
-	c.total(bucketTimeline, c.cases)
-}
-
-// total compares the entries of a bucket with what was demanded of it.
-func (c *checker) total(bucket []byte, want uint64) {
-	have := uint64(0)
-	c.walk(bucket, func(_, _ []byte) { have++ })
-	if have != want {
-		c.report("%s has %d entries, %d belong there", bucket, have, want)
+	have, steps := uint64(0), 0
+	c.walk(bucketRefs, func(_, _ []byte) { have++ })
+	c.walk(bucketTimeline, func(_, v []byte) { steps += len(v) })
+	if have != refs || uint64(steps) != 8*c.cases {
+		c.report("there are %d references and %d bytes of timelines, for %d letters and %d events", have, steps, refs, c.cases)
 	}
 }
 
 // refold is the letter as its timeline tells it.
 func (c *checker) refold(n uint64) (l chain.Letter) {
-	cursor := c.tx.Bucket(bucketTimeline).Cursor()
-	for k, _ := cursor.Seek(number(n)); bytes.HasPrefix(k, number(n)); k, _ = cursor.Next() {
-		c.cases++
-		r, err := event(c.tx, binary.BigEndian.Uint64(k[8:]))
-		if err == nil {
-			l, err = l.Apply(r)
+	cursor, steps := c.tx.Bucket(bucketTimeline).Cursor(), uint64(0)
+	for k, v := cursor.Seek(number(n)); bytes.HasPrefix(k, number(n)); k, v = cursor.Next() {
+		if at := (step{n, steps, 0}).key(); !bytes.Equal(k, at[:]) || len(v) > 8*stepsPerKey || steps%stepsPerKey != 0 {
+			c.report("letter %d: its timeline is not in the right pieces", n)
 		}
-		if err != nil {
-			c.report("letter %d: event %d: %w", n, binary.BigEndian.Uint64(k[8:]), err)
-			continue
+		for ; len(v) >= 8; v = v[8:] {
+			steps++
+			l = c.follow(l, n, binary.BigEndian.Uint64(v))
 		}
-		if version, ok := admits(&r.Event); ok && seqAt(c.tx, bucketRecords, version) > r.Seq {
-			c.report("letter %d: event %d admits a record that is not entered, or entered later", n, r.Seq)
-		}
-		if unit, ok := reports(&r.Event); ok && seqAt(c.tx, bucketUnits, unit)+1 < r.Seq+1 {
-			c.report("letter %d: event %d is not known to its vehicle", n, r.Seq)
-		}
+	}
+	c.cases += steps
+	return l
+}
+
+// follow is letter n after event seq.
+func (c *checker) follow(l chain.Letter, n, seq uint64) chain.Letter {
+	r, err := event(c.tx, seq)
+	if err == nil {
+		l, err = l.Apply(r)
+	}
+	if err != nil {
+		c.report("letter %d: event %d: %w", n, seq, err)
+		return l
+	}
+	if version, ok := admits(&r.Event); ok && seqAt(c.tx, bucketRecords, version) > r.Seq {
+		c.report("letter %d: event %d admits a record that is not entered, or entered later", n, r.Seq)
+	}
+	if unit, ok := reports(&r.Event); ok && seqAt(c.tx, bucketUnits, unit)+1 < r.Seq+1 {
+		c.report("letter %d: event %d is not known to its vehicle", n, r.Seq)
 	}
 	return l
 }

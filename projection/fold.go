@@ -90,7 +90,7 @@ func (db *DB) commit(b *batch) error {
 		if stored, ok := readMark(tx); !ok || stored != b.base {
 			return damage("its mark is not where this process left it")
 		}
-		f, n := newFold(tx, b.base.Size), 0
+		f, n := newFold(tx, b.base.Size, cmp.Or(db.far, newScattered(1))), 0
 		for ; n < len(b.records) && broken == nil; n++ {
 			if err := f.add(&b.records[n]); err != nil {
 				if broken = asBroken(b.records[n].Seq, err); broken == nil {
@@ -125,10 +125,9 @@ type fold struct {
 	tx       *bbolt.Tx
 	letters  map[chain.Digest]*touched
 	events   []*chain.Record
-	timeline []pair
+	timeline []step
 	notices  [][]byte
-	records  map[chain.Digest]uint64
-	units    map[chain.Digest]uint64
+	far      *scattered
 	refs     *bbolt.Cursor
 	stored   *bbolt.Bucket
 	hashes   newHashes
@@ -139,11 +138,9 @@ type touched struct {
 	text          []byte // of after
 }
 
-type pair struct{ number, seq uint64 }
-
-func newFold(tx *bbolt.Tx, size uint64) *fold {
+func newFold(tx *bbolt.Tx, size uint64, far *scattered) *fold {
 	return &fold{
-		tx: tx, letters: map[chain.Digest]*touched{}, records: map[chain.Digest]uint64{}, units: map[chain.Digest]uint64{},
+		tx: tx, letters: map[chain.Digest]*touched{}, far: far,
 		refs: tx.Bucket(bucketRefs).Cursor(), stored: tx.Bucket(bucketLetters),
 		hashes: newHashes{hashes{tx.Bucket(bucketHashes)}, tlog.StoredHashCount(int64(size)), nil},
 	}
@@ -165,13 +162,8 @@ func (f *fold) add(r *chain.Record) error {
 		return err
 	}
 	t.after = after
-	f.timeline = append(f.timeline, pair{after.FirstSeq, r.Seq})
-	if version, ok := admits(e); ok && f.records[version] == 0 {
-		f.records[version] = r.Seq
-	}
-	if unit, ok := reports(e); ok {
-		f.units[unit] = r.Seq
-	}
+	f.timeline = append(f.timeline, step{after.FirstSeq, e.CaseSeq, r.Seq})
+	f.far.note(r)
 	return f.keep(r)
 }
 
@@ -197,8 +189,8 @@ func (f *fold) letter(ref chain.Digest) (*touched, error) {
 		return t, nil
 	}
 	t := &touched{}
-	if k, n := f.refs.Seek(ref[:]); bytes.Equal(k, ref[:]) {
-		l, err := parseLetter(f.stored.Get(n))
+	if key := f.key(ref); key != nil {
+		l, err := parseLetter(f.stored.Get(key))
 		if err != nil {
 			return nil, err
 		}
@@ -206,6 +198,17 @@ func (f *fold) letter(ref chain.Digest) (*touched, error) {
 	}
 	f.letters[ref] = t
 	return t, nil
+}
+
+// key is where the letter is stored, nil when it is not.
+func (f *fold) key(ref chain.Digest) []byte {
+	if n, ok := f.far.of(ref[0]).refs[ref]; ok {
+		return number(n)
+	}
+	if k, n := f.refs.Seek(ref[:]); bytes.Equal(k, ref[:]) {
+		return n
+	}
+	return nil
 }
 
 func parseLetter(raw []byte) (chain.Letter, error) {
@@ -230,43 +233,19 @@ func (f *fold) write() error {
 		moves, err = prepare(changed)
 		prepared <- err
 	}()
-	err := cmp.Or(f.writeEvents(), f.hashes.write(), f.writeRecords(), writeSeqs(f.tx.Bucket(bucketUnits), f.units))
+	err := cmp.Or(f.writeEvents(), f.writeTimeline(), f.hashes.write())
 	if err = cmp.Or(<-prepared, err); err != nil {
 		return err
 	}
-	return cmp.Or(f.writeLetters(changed), f.writePlaces(moves))
-}
-
-// writeRecords enters the versions that are not there yet.
-func (f *fold) writeRecords() error {
-	bucket := f.tx.Bucket(bucketRecords)
-	c := bucket.Cursor()
-	for _, version := range slices.SortedFunc(maps.Keys(f.records), compareDigests) {
-		if k, _ := c.Seek(version[:]); bytes.Equal(k, version[:]) {
-			delete(f.records, version)
-		}
-	}
-	return writeSeqs(bucket, f.records)
+	return cmp.Or(f.writeLetters(changed), f.writePlaces(moves), f.far.write(f.tx))
 }
 
 // writeEvents appends: those buckets are filled to the brim, since nothing is ever put in between.
 func (f *fold) writeEvents() error {
-	events, timeline, notices := f.tx.Bucket(bucketEvents), f.tx.Bucket(bucketTimeline), f.tx.Bucket(bucketNotices)
-	events.FillPercent, timeline.FillPercent = 1, 0.9
-	var key [16]byte // bolt copies keys, not values
+	events, notices := f.tx.Bucket(bucketEvents), f.tx.Bucket(bucketNotices)
+	events.FillPercent = 1
 	for _, r := range f.events {
-		binary.BigEndian.PutUint64(key[:], r.Seq)
-		if err := events.Put(key[:8], r.Raw); err != nil {
-			return err
-		}
-	}
-	slices.SortFunc(f.timeline, func(a, b pair) int {
-		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.seq, b.seq))
-	})
-	for _, p := range f.timeline {
-		binary.BigEndian.PutUint64(key[:], p.number)
-		binary.BigEndian.PutUint64(key[8:], p.seq)
-		if err := timeline.Put(key[:], nil); err != nil {
+		if err := events.Put(number(r.Seq), r.Raw); err != nil {
 			return err
 		}
 	}
@@ -278,22 +257,55 @@ func (f *fold) writeEvents() error {
 	return nil
 }
 
+// step is an event of a letter in its timeline.
+type step struct{ number, caseSeq, seq uint64 }
+
+// stepsPerKey bounds what one more event of a letter writes anew.
+const stepsPerKey = 64
+
+func (s step) key() [16]byte {
+	return [16]byte(append(number(s.number), number(s.caseSeq/stepsPerKey)...))
+}
+
+// writeTimeline adds the steps to their letters.
+func (f *fold) writeTimeline() error {
+	bucket := f.tx.Bucket(bucketTimeline)
+	bucket.FillPercent = 0.9
+	slices.SortFunc(f.timeline, func(a, b step) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.seq, b.seq))
+	})
+	for rest := f.timeline; len(rest) > 0; {
+		first, n := rest[0], 1
+		for n < len(rest) && rest[n].key() == first.key() {
+			n++
+		}
+		key, had := first.key(), int(first.caseSeq%stepsPerKey)
+		seqs := make([]byte, 0, 8*(had+n))
+		if had > 0 {
+			seqs = append(seqs, bucket.Get(key[:])...)
+		}
+		if len(seqs) != 8*had {
+			return damage("a timeline does not end where its letter does")
+		}
+		for _, s := range rest[:n] {
+			seqs = binary.BigEndian.AppendUint64(seqs, s.seq)
+		}
+		if err := bucket.Put(key[:], seqs); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
 func (f *fold) writeLetters(changed []*touched) error {
 	f.stored.FillPercent = 0.9
-	refs := f.tx.Bucket(bucketRefs)
-	var created []*touched
 	for _, t := range changed {
 		if err := f.stored.Put(number(t.after.FirstSeq), t.text); err != nil {
 			return err
 		}
 		if !t.before.Exists() {
-			created = append(created, t)
-		}
-	}
-	slices.SortFunc(created, func(a, b *touched) int { return compareDigests(a.after.Ref, b.after.Ref) })
-	for _, t := range created {
-		if err := refs.Put(t.after.Ref[:], number(t.after.FirstSeq)); err != nil {
-			return err
+			f.far.of(t.after.Ref[0]).refs[t.after.Ref] = t.after.FirstSeq
 		}
 	}
 	return nil
@@ -325,6 +337,10 @@ func (f *fold) writePlaces(moves []move) error {
 	counts := map[string]int{}
 	var bucket *bbolt.Bucket
 	for i, m := range moves {
+		if m.index == byUnit {
+			f.far.move(m)
+			continue
+		}
 		if i == 0 || m.index != moves[i-1].index {
 			bucket = f.tx.Bucket(indexes[m.index].bucket)
 		}
@@ -390,15 +406,4 @@ func count(counters *bbolt.Bucket, key string) uint64 {
 		return binary.BigEndian.Uint64(v)
 	}
 	return 0
-}
-
-func compareDigests(a, b chain.Digest) int { return bytes.Compare(a[:], b[:]) }
-
-func writeSeqs(bucket *bbolt.Bucket, seqs map[chain.Digest]uint64) error {
-	for _, d := range slices.SortedFunc(maps.Keys(seqs), compareDigests) {
-		if err := bucket.Put(d[:], number(seqs[d])); err != nil {
-			return err
-		}
-	}
-	return nil
 }

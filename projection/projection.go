@@ -22,7 +22,7 @@
 //	hashes    n -> stored hashes 16n to 16n+15 of golang.org/x/mod/sumdb/tlog
 //	letters   number -> chain.Letter as text
 //	refs      payload_ref -> number
-//	timeline  number, seq -> nothing: the events of a letter
+//	timeline  number, n -> seqs of the events 64n to 64n+63 of a letter
 //	notices   type, 0, seq -> nothing: the events that belong to no letter
 //	records   record_version -> seq of the first resolved event that admitted it
 //	units     unit_key -> seq of the last resolved event with a record
@@ -79,7 +79,8 @@ type DB struct {
 
 	bolt   *bbolt.DB
 	path   string
-	gather int // events of one transaction, about
+	gather int        // events of one transaction, about
+	far    *scattered // of a rebuild
 
 	writing sync.Mutex    // held while folding
 	hurry   chan struct{} // somebody began to wait

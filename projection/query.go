@@ -77,12 +77,14 @@ func (db *DB) Timeline(ref chain.Digest) (records []chain.Record, err error) {
 			return err
 		}
 		c := tx.Bucket(bucketTimeline).Cursor()
-		for k, _ := c.Seek(number(n)); bytes.HasPrefix(k, number(n)); k, _ = c.Next() {
-			r, err := event(tx, binary.BigEndian.Uint64(k[8:]))
-			if err != nil {
-				return err
+		for k, v := c.Seek(number(n)); bytes.HasPrefix(k, number(n)); k, v = c.Next() {
+			for ; len(v) >= 8; v = v[8:] {
+				r, err := event(tx, binary.BigEndian.Uint64(v))
+				if err != nil {
+					return err
+				}
+				records = append(records, r)
 			}
-			records = append(records, r)
 		}
 		return nil
 	})

@@ -52,9 +52,14 @@ func build(ctx context.Context, r chain.Reader, path string) (tip chain.Tip, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.bolt.NoSync, db.bolt.NoGrowSync, db.bolt.AllocSize = true, true, 256<<20
-	db.gather = 10_000
+	db.gather, db.far = 10_000, newScattered(64)
 	if err := db.CatchUp(ctx, r); err != nil {
 		return chain.Tip{}, err
+	}
+	for range db.far.shelves {
+		if err := db.update(db.far.write); err != nil {
+			return chain.Tip{}, err
+		}
 	}
 	return db.Tip(), db.bolt.Sync()
 }
