@@ -161,15 +161,30 @@ func (w *witness) ask(method, path string, header http.Header, body []byte) (int
 // tool runs a verb, with the service's address if it takes one, and hears what it prints.
 func (w *witness) tool(want int, client bool, args ...string) string {
 	w.t.Helper()
-	run := func(args ...string) (int, string, string) { return holdfast(w.t, args...) }
-	if client {
-		run = w.cli
-	}
-	code, out, errs := run(args...)
+	code, out, errs := w.run(client, args)
 	assert.Equal(w.t, want, code, "%q: %s", args, errs)
+	return out
+}
+
+// wrong runs a verb that has to refuse what it is given.
+func (w *witness) wrong(client bool, args ...string) {
+	w.t.Helper()
+	const notFound, refused, denied, usage = 4, 6, 7, 64
+	code, _, errs := w.run(client, args)
+	assert.Contains(w.t, []int{notFound, refused, denied, usage}, code, "%q: %s", args, errs)
+	assert.NotEmpty(w.t, errs, "%q", args)
+}
+
+func (w *witness) run(client bool, args []string) (code int, out, errs string) {
+	w.t.Helper()
+	if client {
+		code, out, errs = w.cli(args...)
+	} else {
+		code, out, errs = holdfast(w.t, args...)
+	}
 	w.heard(fmt.Sprintf("output of %q", args), []byte(out))
 	w.heard(fmt.Sprintf("errors of %q", args), []byte(errs))
-	return out
+	return code, out, errs
 }
 
 // TestNoPersonalData sends payloads that are full of personal data through everything the service does, quotes them
@@ -372,30 +387,29 @@ func (w *witness) misuse() {
 	file, config := filepath.Join(dir, "payload.json"), filepath.Join(dir, "roster.json")
 	require.NoError(t, os.WriteFile(file, []byte(gossip), 0o600))
 	require.NoError(t, os.WriteFile(config, []byte(`{"units":[{"unit_number":"Zanzibar-Quartz-77","vin":"John Q. Public"}]}`), 0o600))
-	const usage, refused, notFound, denied = 64, 6, 4, 7
-	w.tool(usage, true, "ingest", file, "--channel", gossip)
-	w.tool(usage, true, "ingest", file, "--timeout", gossip)
-	w.tool(refused, true, "ingest", file, "--source", gossip)
-	w.tool(refused, true, "ingest", file, "--content-type", "John Q. Public")
-	w.tool(usage, true, "fail", file, "--stage", gossip)
-	w.tool(usage, true, "fail", file, "--stage", "parse", "--first-seen", gossip)
-	w.tool(usage, true, "fail", file, "--stage", "parse", "--http-status", gossip)
-	w.tool(refused, true, "fail", file, "--stage", "parse", "--error-code", gossip)
-	w.tool(refused, true, "fail", "--ref", gossip, "--stage", "parse")
-	w.tool(refused, true, "show", gossip)
-	w.tool(refused, true, "payload", "Zanzibar-Quartz-77")
-	w.tool(refused, true, "replay", "Zanzibar-Quartz-77", "--reason", gossip)
-	w.tool(refused, true, "list", "--cursor", "Zanzibar-Quartz-77")
-	w.tool(usage, true, "list", "--limit", gossip)
-	w.tool(usage, true, "list", "--since", gossip)
-	w.tool(refused, true, "list", "--disposition", gossip)
-	w.tool(usage, true, "show", "abababab", gossip)
-	w.tool(denied, false, "list", "--server", w.url, "--token", "Zanzibar-Quartz-77")
-	w.tool(usage, false, "list", "--output", gossip)
-	w.tool(refused, false, "dvir", "check", file, "--dvir-config", config)
+	w.wrong(true, "ingest", file, "--channel", gossip)
+	w.wrong(true, "ingest", file, "--timeout", gossip)
+	w.wrong(true, "ingest", file, "--source", gossip)
+	w.wrong(true, "ingest", file, "--content-type", "John Q. Public")
+	w.wrong(true, "fail", file, "--stage", gossip)
+	w.wrong(true, "fail", file, "--stage", "parse", "--first-seen", gossip)
+	w.wrong(true, "fail", file, "--stage", "parse", "--http-status", gossip)
+	w.wrong(true, "fail", file, "--stage", "parse", "--error-code", gossip)
+	w.wrong(true, "fail", "--ref", gossip, "--stage", "parse")
+	w.wrong(true, "show", gossip)
+	w.wrong(true, "payload", "Zanzibar-Quartz-77")
+	w.wrong(true, "replay", "Zanzibar-Quartz-77", "--reason", gossip)
+	w.wrong(true, "list", "--cursor", "Zanzibar-Quartz-77")
+	w.wrong(true, "list", "--limit", gossip)
+	w.wrong(true, "list", "--since", gossip)
+	w.wrong(true, "list", "--disposition", gossip)
+	w.wrong(true, "show", "abababab", gossip)
+	w.wrong(false, "list", "--server", w.url, "--token", "Zanzibar-Quartz-77")
+	w.wrong(false, "list", "--output", gossip)
+	w.wrong(false, "dvir", "check", file, "--dvir-config", config)
 	w.tool(0, false, "dvir", "check", file)
-	w.tool(refused, false, "token", "create", "John Q. Public", "--role", "auditor", "--data", dir)
-	w.tool(notFound, false, "token", "revoke", "Zanzibar-Quartz-77", "--data", dir)
+	w.wrong(false, "token", "create", "John Q. Public", "--role", "auditor", "--data", dir)
+	w.wrong(false, "token", "revoke", "Zanzibar-Quartz-77", "--data", dir)
 }
 
 // look asks for everything that can be seen of the letters, apart from their bytes.
