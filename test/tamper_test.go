@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -288,7 +289,7 @@ func script(t testing.TB, args ...string) (int, string) {
 	t.Helper()
 	cmd := exec.Command("python3", append([]string{"../verify.py"}, args...)...)
 	out, err := cmd.CombinedOutput()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
 		require.NoError(t, err)
 	}
 	return cmd.ProcessState.ExitCode(), string(out)
