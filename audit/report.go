@@ -46,6 +46,7 @@ const (
 	Inserted  Kind = "inserted"                 // something stands before Seq that the log does not continue from
 	Repeated  Kind = "repeated"                 // the event before stands here once more
 	Misplaced Kind = "misplaced"                // an event of another place stands here
+	Damaged   Kind = "damaged"                  // a stored block cannot be read back; nothing after it was read
 	Framing   Kind = "framing"                  // a block is not lines of text; nothing after it was read
 	Truncated Kind = "truncated"                // the stored head is beyond the end; Seq is the first event that is gone
 	Identity  Kind = "identity"                 // the genesis event is of another log

@@ -70,9 +70,9 @@ const progressEvery = 8192
 func (w *walk) read(ctx context.Context, o Options) error {
 	report, told := w.fold.report, uint64(0)
 	for block, err := range o.Log.Read(ctx, 0) {
-		if errors.Is(err, chain.ErrFraming) {
+		if kind, why := unreadable(err); why != "" {
 			w.finish()
-			w.fold.unchain(Framing, w.head.Size, "a block is not lines of text; nothing after it was read")
+			w.fold.unchain(kind, w.head.Size, why+"; nothing after it was read")
 			return nil
 		}
 		if err != nil {
@@ -91,4 +91,15 @@ func (w *walk) read(ctx context.Context, o Options) error {
 		o.Progress(report.Events)
 	}
 	return nil
+}
+
+// unreadable tells what it says about the log itself that a block could not be read; "" is nothing.
+func unreadable(err error) (kind Kind, why string) {
+	switch {
+	case errors.Is(err, chain.ErrFraming):
+		return Framing, "a block is not lines of text"
+	case errors.Is(err, chain.ErrDamaged):
+		return Damaged, "a stored block cannot be read back"
+	}
+	return "", ""
 }

@@ -52,6 +52,8 @@ type Log interface {
 var (
 	// ErrFraming reports a block that is not lines of text.
 	ErrFraming = errors.New("a block is events with one newline between them, none empty")
+	// ErrDamaged reports a block that was stored and cannot be read back as it was.
+	ErrDamaged = errors.New("a stored block cannot be read back")
 	// ErrBlockSize reports a block beyond MaxBlockEvents or MaxBlockBytes.
 	ErrBlockSize = errors.New("a block holds at most 1000 events and 700 KiB")
 )

@@ -53,6 +53,9 @@ type DamageError struct {
 	What     string
 }
 
+// Is makes damage a chain.ErrDamaged to readers that do not know this log.
+func (e *DamageError) Is(target error) bool { return target == chain.ErrDamaged }
+
 func (e *DamageError) Error() string {
 	where := "stream " + e.Stream
 	if e.Position != 0 {

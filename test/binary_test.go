@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +23,9 @@ import (
 
 // binary is the program under test, built once.
 var binary = sync.OnceValues(func() (string, error) {
+	if err := readSources(); err != nil {
+		return "", err
+	}
 	dir, err := os.MkdirTemp("", "holdfast-test-*")
 	if err != nil {
 		return "", err
@@ -33,6 +37,25 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
+
+// readSources opens every source file of the program, so that the test cache knows what the results depend on.
+func readSources() error {
+	return filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2:
+			return filepath.SkipDir
+		case strings.HasSuffix(path, "_test.go") || filepath.Ext(path) != ".go":
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()

@@ -557,7 +557,7 @@ func TestDamagedBlockFile(t *testing.T) {
 			require.NoError(t, os.WriteFile(found[0], data, 0o600))
 			code, out, errs := holdfast(t, "verify", "--data", c.data)
 			assert.Equal(t, 2, code, "%s\n%s", out, errs)
-			assert.Regexp(t, "position [0-9]+: the message ", errs)
+			assert.Regexp(t, "first bad event: [0-9]+|position [0-9]+: the message ", out+errs)
 			left, err := os.ReadFile(found[0])
 			require.NoError(t, err)
 			assert.True(t, bytes.Equal(data, left), "verify changes no evidence")

@@ -71,11 +71,11 @@ func what(e *chain.Event) string {
 		}
 	}
 	if e.Envelope != nil {
-		add("%s", e.Envelope.ErrorCode)
-		add("next %s", stamp(e.Envelope.NextAttemptAt))
-		if e.Envelope.LastError != string(e.Envelope.ErrorCode) {
-			add("%s", e.Envelope.LastError)
+		if !strings.HasPrefix(e.Envelope.LastError, e.Envelope.ErrorCode) {
+			add("%s", e.Envelope.ErrorCode)
 		}
+		add("%s", e.Envelope.LastError)
+		add("next %s", stamp(e.Envelope.NextAttemptAt))
 	}
 	if e.Type == chain.TypeAttempt {
 		add("number %s", number(e.Attempt))
