@@ -90,7 +90,11 @@ func (db *DB) commit(b *batch) error {
 		if stored, ok := readMark(tx); !ok || stored != b.base {
 			return damage("its mark is not where this process left it")
 		}
-		f, n := newFold(tx, b.base.Size, cmp.Or(db.far, newScattered(1))), 0
+		f, err := newFold(tx, b, cmp.Or(db.far, newScattered(1)))
+		if err != nil {
+			return err
+		}
+		n := 0
 		for ; n < len(b.records) && broken == nil; n++ {
 			if err := f.add(&b.records[n]); err != nil {
 				if broken = asBroken(b.records[n].Seq, err); broken == nil {
@@ -134,16 +138,19 @@ type fold struct {
 }
 
 type touched struct {
-	before, after chain.Letter
-	text          []byte // of after
+	before []place // none when the letter is new
+	after  chain.Letter
+	text   []byte // of after
 }
 
-func newFold(tx *bbolt.Tx, size uint64, far *scattered) *fold {
+func newFold(tx *bbolt.Tx, b *batch, far *scattered) (*fold, error) {
+	tree, err := newHashesAt(b.base.Size, hashes{tx.Bucket(bucketHashes)})
+	tree.new = make([]tlog.Hash, 0, 2*len(b.records))
 	return &fold{
-		tx: tx, letters: map[chain.Digest]*touched{}, far: far,
-		refs: tx.Bucket(bucketRefs).Cursor(), stored: tx.Bucket(bucketLetters),
-		hashes: newHashes{hashes{tx.Bucket(bucketHashes)}, tlog.StoredHashCount(int64(size)), nil},
-	}
+		tx: tx, letters: map[chain.Digest]*touched{}, far: far, refs: tx.Bucket(bucketRefs).Cursor(),
+		stored: tx.Bucket(bucketLetters), hashes: tree,
+		events: make([]*chain.Record, 0, len(b.records)), timeline: make([]step, 0, len(b.records)),
+	}, err
 }
 
 // add folds one event. It changes nothing when it fails.
@@ -151,7 +158,8 @@ func (f *fold) add(r *chain.Record) error {
 	e := &r.Event
 	if !e.Type.OfLetter() {
 		f.notices = append(f.notices, append(textGroup(string(e.Type)), number(r.Seq)...))
-		return f.keep(r)
+		f.events = append(f.events, r)
+		return nil
 	}
 	t, err := f.letter(e.PayloadRef)
 	if err != nil {
@@ -164,7 +172,8 @@ func (f *fold) add(r *chain.Record) error {
 	t.after = after
 	f.timeline = append(f.timeline, step{after.FirstSeq, e.CaseSeq, r.Seq})
 	f.far.note(r)
-	return f.keep(r)
+	f.events = append(f.events, r)
+	return nil
 }
 
 // admits is the record version that e brings into being, if it is the first.
@@ -178,11 +187,6 @@ func reports(e *chain.Event) (unit chain.Digest, ok bool) {
 	return e.UnitKey, e.Type == chain.TypeResolved && !e.RecordRef.IsZero() && !e.UnitKey.IsZero()
 }
 
-func (f *fold) keep(r *chain.Record) error {
-	f.events = append(f.events, r)
-	return f.hashes.add(r)
-}
-
 // letter is the letter as this transaction has it; one that does not exist yet is the zero letter.
 func (f *fold) letter(ref chain.Digest) (*touched, error) {
 	if t := f.letters[ref]; t != nil {
@@ -194,7 +198,7 @@ func (f *fold) letter(ref chain.Digest) (*touched, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.before, t.after = l, l
+		t.before, t.after = places(&l), l
 	}
 	f.letters[ref] = t
 	return t, nil
@@ -226,18 +230,21 @@ func (f *fold) write() error {
 	changed := slices.Collect(maps.Values(f.letters))
 	changed = slices.DeleteFunc(changed, func(t *touched) bool { return !t.after.Exists() })
 	var moves []move
-	prepared := make(chan error) // a part of the work needs no transaction
+	prepared := make(chan error, 1) // a part of the work needs no transaction
 	go func() {
 		slices.SortFunc(changed, func(a, b *touched) int { return cmp.Compare(a.after.FirstSeq, b.after.FirstSeq) })
+		for _, r := range f.events {
+			f.hashes.add(r.Leaf)
+		}
 		var err error
 		moves, err = prepare(changed)
 		prepared <- err
 	}()
-	err := cmp.Or(f.writeEvents(), f.writeTimeline(), f.hashes.write())
+	err := cmp.Or(f.writeEvents(), f.writeTimeline())
 	if err = cmp.Or(<-prepared, err); err != nil {
 		return err
 	}
-	return cmp.Or(f.writeLetters(changed), f.writePlaces(moves), f.far.write(f.tx))
+	return cmp.Or(f.hashes.write(), f.writeLetters(changed), f.writePlaces(moves), f.far.write(f.tx))
 }
 
 // writeEvents appends: those buckets are filled to the brim, since nothing is ever put in between.
@@ -304,7 +311,7 @@ func (f *fold) writeLetters(changed []*touched) error {
 		if err := f.stored.Put(number(t.after.FirstSeq), t.text); err != nil {
 			return err
 		}
-		if !t.before.Exists() {
+		if len(t.before) == 0 {
 			f.far.of(t.after.Ref[0]).refs[t.after.Ref] = t.after.FirstSeq
 		}
 	}
@@ -356,18 +363,14 @@ func (f *fold) writePlaces(moves []move) error {
 
 // moves appends what changed between the letter before and after.
 func (t *touched) moves(all []move) []move {
-	var before []place
-	if t.before.Exists() {
-		before = places(&t.before)
-	}
 	after := places(&t.after)
-	for _, p := range before {
+	for _, p := range t.before {
 		if !slices.Contains(after, p) {
 			all = append(all, move{p, -1})
 		}
 	}
 	for _, p := range after {
-		if !slices.Contains(before, p) {
+		if !slices.Contains(t.before, p) {
 			all = append(all, move{p, 1})
 		}
 	}

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/holdfast-dvir/holdfast/chain"
 	"go.etcd.io/bbolt"
@@ -27,33 +28,37 @@ func (h hashes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// newHashes are the hashes that a transaction adds, readable together with those before.
+// newHashes are the hashes that a transaction adds.
 type newHashes struct {
 	hashes
-	from int64 // index of the first new one
-	new  []tlog.Hash
+	from  int64 // index of the first new one
+	new   []tlog.Hash
+	size  uint64
+	edges []tlog.Hash // of the largest whole subtrees over size events, from left to right: one for each bit of size
 }
 
-func (h *newHashes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
-	out := make([]tlog.Hash, len(indexes))
-	for i, at := range indexes {
-		if at >= h.from {
-			out[i] = h.new[at-h.from]
-			continue
+func newHashesAt(size uint64, tree hashes) (newHashes, error) {
+	var at []int64
+	for level := bits.Len64(size) - 1; level >= 0; level-- {
+		if size>>level&1 == 1 {
+			at = append(at, tlog.StoredHashIndex(level, int64(size>>level)-1))
 		}
-		old, err := h.hashes.ReadHashes(indexes[i : i+1])
-		if err != nil {
-			return nil, err
-		}
-		out[i] = old[0]
 	}
-	return out, nil
+	edges, err := tree.ReadHashes(at)
+	return newHashes{hashes: tree, from: tlog.StoredHashCount(int64(size)), size: size, edges: edges}, err
 }
 
-func (h *newHashes) add(r *chain.Record) error {
-	more, err := tlog.StoredHashesForRecordHash(int64(r.Seq), tlog.Hash(r.Leaf), h)
-	h.new = append(h.new, more...)
-	return err
+// add needs no transaction.
+func (h *newHashes) add(leaf chain.Digest) {
+	hash := tlog.Hash(leaf)
+	h.new = append(h.new, hash)
+	for n := h.size; n&1 == 1; n >>= 1 {
+		last := len(h.edges) - 1
+		hash = tlog.NodeHash(h.edges[last], hash)
+		h.edges, h.new = h.edges[:last], append(h.new, hash)
+	}
+	h.edges = append(h.edges, hash)
+	h.size++
 }
 
 func (h *newHashes) write() error {

@@ -740,7 +740,7 @@ func TestCheckFinds(t *testing.T) {
 			alter(t, path, func(tx *bbolt.Tx) error {
 				b := tx.Bucket([]byte(name))
 				c := b.Cursor()
-				k, _ := c.First()
+				c.First()
 				k, v := c.Next() // the genesis is seen by Open
 				if what == "other" && len(v) == 0 {
 					return nil

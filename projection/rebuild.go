@@ -52,7 +52,7 @@ func build(ctx context.Context, r chain.Reader, path string) (tip chain.Tip, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.bolt.NoSync, db.bolt.NoGrowSync, db.bolt.AllocSize = true, true, 256<<20
-	db.gather, db.far = 10_000, newScattered(64)
+	db.far = newScattered(64)
 	if err := db.CatchUp(ctx, r); err != nil {
 		return chain.Tip{}, err
 	}
