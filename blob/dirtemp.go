@@ -26,7 +26,7 @@ type temp struct {
 
 func (t *temp) discard() {
 	if t.named {
-		os.Remove(t.name)
+		_ = os.Remove(t.name) // what stays is swept at the next start
 	}
 	t.Close()
 }

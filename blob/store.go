@@ -71,7 +71,7 @@ func (s *Store) Put(ctx context.Context, r io.Reader, now time.Time) (Location, 
 	src := &contextReader{ctx, &source{io.LimitReader(r, s.maxSize+1)}}
 	var head bytes.Buffer
 	switch _, err := io.CopyN(&head, src, inMemory); {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return s.PutBytes(ctx, head.Bytes(), now)
 	case err != nil:
 		return Location{}, false, fmt.Errorf("put blob: %w", err)
@@ -130,7 +130,7 @@ func (s *Store) Get(ctx context.Context, ref Ref) ([]byte, error) {
 	}
 	data := make([]byte, loc.Size)
 	n, err := io.ReadFull(r, data)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fmt.Errorf("get blob %s: %w", ref, err)
 	}
 	if got := chain.Sum(data[:n]); got != ref.Digest {
@@ -276,7 +276,7 @@ type source struct{ r io.Reader }
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: %w", ErrSource, err)
 	}
 	return n, err

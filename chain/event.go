@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"time"
 	"unicode/utf8"
 )
@@ -393,7 +394,7 @@ func (e *Event) validateEnvelope() error {
 
 // nested puts the name of the object before the name of its member.
 func nested(name string, err error) error {
-	if fe, ok := err.(*FieldError); ok {
+	if fe, ok := errors.AsType[*FieldError](err); ok {
 		return &FieldError{name + "." + fe.Field, fe.Rule}
 	}
 	return err

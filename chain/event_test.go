@@ -1,6 +1,7 @@
 package chain_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -273,15 +274,9 @@ func TestSealRefuses(t *testing.T) {
 			change(&e)
 			_, err := following.Seal(e)
 			require.Error(t, err)
-			var field *chain.FieldError
-			var grammar *chain.GrammarError
-			switch err := err.(type) {
-			case *chain.FieldError:
-				field = err
-			case *chain.GrammarError:
-				grammar = err
-			}
-			require.True(t, field != nil || grammar != nil, "%T %v", err, err)
+			_, field := errors.AsType[*chain.FieldError](err)
+			_, grammar := errors.AsType[*chain.GrammarError](err)
+			require.True(t, field || grammar, "%T %v", err, err)
 		})
 	}
 }

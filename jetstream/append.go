@@ -67,7 +67,7 @@ func (l *Log) block(prev chain.Position, lines [][]byte) (*nats.Msg, error) {
 		return nil, err
 	}
 	var id [16]byte
-	rand.Read(id[:]) //nolint:errcheck // never fails
+	rand.Read(id[:])
 	msg := nats.NewMsg(Subject)
 	msg.Data = chain.JoinLines(lines)
 	msg.Header.Set(HeaderBlock, hex.EncodeToString(id[:]))

@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	// ErrLocked: another process, or another Log of this one, has the folder open. The error is a *LockedError.
+	// ErrLocked says that another process, or another Log of this one, has the folder open. The error is a *LockedError.
 	ErrLocked = errors.New("the folder of the log is in use")
-	// ErrMissing: there is no log, and Config.ReadOnly forbids making one.
+	// ErrMissing says that there is no log, and Config.ReadOnly forbids making one.
 	ErrMissing = errors.New("there is no log here")
-	// ErrUnsynced: an external server acknowledges before it syncs, or does not let us see whether it does.
+	// ErrUnsynced says that an external server acknowledges before it syncs, or does not let us see whether it does.
 	ErrUnsynced = errors.New("the server is not known to sync every write")
-	// ErrReadOnly: Append on a Log opened with Config.ReadOnly. Nothing was sent.
+	// ErrReadOnly answers Append on a Log opened with Config.ReadOnly. Nothing was sent.
 	ErrReadOnly = errors.New("the log is open for reading only")
 )
 

@@ -54,7 +54,7 @@ func (l *Log) sequence(ctx context.Context, after chain.Position, live bool) ite
 				failures = 0
 			}
 			switch {
-			case err == errEnough:
+			case errors.Is(err, errEnough):
 				return
 			case ctx.Err() != nil:
 				yield(chain.Block{}, ctx.Err())

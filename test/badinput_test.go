@@ -175,7 +175,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 // clean asserts that text is no crash and repeats no value.
-func clean(t *testing.T, text string) {
+func clean(t testing.TB, text string) {
 	t.Helper()
 	for _, word := range []string{canary, strings.ToLower(canary), "panic", "goroutine ", ".go:", "runtime error", "%!"} {
 		assert.NotContains(t, text, word)

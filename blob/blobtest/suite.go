@@ -271,7 +271,8 @@ func (s *suite) list() {
 		s.listed(d.String()[:6], want)
 		break
 	}
-	for range s.store.List(s.ctx, "") {
+	for _, err := range s.store.List(s.ctx, "") {
+		require.NoError(s, err)
 		break
 	}
 }

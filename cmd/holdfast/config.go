@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -13,7 +14,7 @@ import (
 func loadYAML(r io.Reader) (kong.Resolver, error) {
 	values := map[string]string{}
 	var file map[string]yaml.Node
-	if err := yaml.NewDecoder(r).Decode(&file); err != nil && err != io.EOF {
+	if err := yaml.NewDecoder(r).Decode(&file); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("the configuration file is not a YAML mapping of flags")
 	}
 	for name, node := range file {

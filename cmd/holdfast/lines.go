@@ -36,7 +36,7 @@ func (l lineLog) Read(ctx context.Context, after chain.Position) iter.Seq2[chain
 				err = ctx.Err()
 			}
 			if err != nil {
-				if err != io.EOF {
+				if !errors.Is(err, io.EOF) {
 					yield(chain.Block{}, err)
 				}
 				return
@@ -55,10 +55,10 @@ func nextLines(in *bufio.Reader) (lines [][]byte, err error) {
 	for len(lines) < 100 {
 		line, err := in.ReadSlice('\n')
 		keep := bytes.Clone(bytes.TrimSuffix(line, []byte{'\n'}))
-		for err == bufio.ErrBufferFull {
+		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = in.ReadSlice('\n')
 		}
-		if err == io.EOF && len(line) == 0 {
+		if errors.Is(err, io.EOF) && len(line) == 0 {
 			return lines, io.EOF
 		}
 		lines = append(lines, keep)

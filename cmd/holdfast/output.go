@@ -45,10 +45,10 @@ func tableTo(w io.Writer, head ...string) *table {
 
 func (t *table) row(cells ...string) {
 	if t.head != nil {
-		fmt.Fprintln(t.w, strings.Join(t.head, "\t"))
+		_, _ = fmt.Fprintln(t.w, strings.Join(t.head, "\t")) // into memory
 		t.head = nil
 	}
-	fmt.Fprintln(t.w, printable(strings.Join(cells, "\t")))
+	_, _ = fmt.Fprintln(t.w, printable(strings.Join(cells, "\t")))
 }
 
 func (t *table) flush() error {

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -241,7 +242,7 @@ func (s *service) run(ctx context.Context) error {
 	defer stopCore()
 	below, belowCtx := errgroup.WithContext(core)
 	below.Go(func() error { return s.queue.Run(belowCtx) })
-	below.Go(func() error { return s.state.Follow(belowCtx, s.events) })
+	below.Go(func() error { return s.follow(belowCtx) })
 	below.Go(func() error { return s.keepAnchor(belowCtx) })
 
 	above, aboveCtx := errgroup.WithContext(ctx)
@@ -261,6 +262,23 @@ func (s *service) run(ctx context.Context) error {
 		err = below
 	}
 	return errors.Join(err, s.storeAnchor())
+}
+
+// follow keeps the projection up with the log. A full disk does not end the service: submissions are refused one by
+// one, and the projection goes on when there is room.
+func (s *service) follow(ctx context.Context) error {
+	for {
+		err := s.state.Follow(ctx, s.events)
+		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+			return err
+		}
+		s.log.LogAttrs(ctx, slog.LevelError, "the projection waits for room on the disk", slog.String("file", s.cfg.Data.state()))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 func (s *service) serveHTTP(ctx context.Context) error {
