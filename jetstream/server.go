@@ -48,10 +48,29 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// streamFolder is the folder in which the server keeps a stream.
+func streamFolder(dir, stream string) string {
+	return filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams", stream)
+}
+
 // blocks are the server's block files of a stream; the newest is the one with the highest number.
 func blocks(dir, stream string) ([]string, error) {
-	return filepath.Glob(filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT,
-		"streams", stream, "msgs", "*.blk"))
+	return filepath.Glob(filepath.Join(streamFolder(dir, stream), "msgs", "*.blk"))
+}
+
+// holdsBlocks tells whether anything was ever written to the stream's block files.
+func holdsBlocks(dir, stream string) (bool, error) {
+	files, err := blocks(dir, stream)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			return false, err
+		}
+		if info.Size() > 0 {
+			return true, nil
+		}
+	}
+	return false, err
 }
 
 // syncFiles makes durable what the last process wrote but may not have synced: the newest two block files, and

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"time"
@@ -100,19 +101,25 @@ func (l *Log) find(ctx context.Context, cfg Config) (*streamInfo, error) {
 }
 
 // create makes the stream. Block files without a stream belong to a log whose settings file was lost or edited;
-// the server would quietly adopt them.
+// the server would quietly adopt them. Empty ones, and settings written half, are what a first start leaves that was
+// cut short before anything was stored: they go.
 func (l *Log) create(ctx context.Context, cfg Config) error {
 	if l.server != nil {
-		files, err := blocks(cfg.Dir, l.name)
+		held, err := holdsBlocks(cfg.Dir, l.name)
 		if err != nil {
 			return err
 		}
-		if len(files) > 0 {
+		if held {
 			return l.damaged(0, "there are block files but no readable stream settings")
 		}
 	}
 	if cfg.ReadOnly {
 		return fmt.Errorf("stream %s: %w", l.name, ErrMissing)
+	}
+	if l.server != nil {
+		if err := os.RemoveAll(streamFolder(cfg.Dir, l.name)); err != nil {
+			return fmt.Errorf("stream %s: what a first start left unfinished: %w", l.name, err)
+		}
 	}
 	_, err := retried(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		return l.js.CreateStream(ctx, wanted(l.name, cfg.Replicas))

@@ -238,7 +238,10 @@ func (a *api) show(ctx context.Context, in *LetterPath) (*caseOutput, error) {
 // find resolves a reference that may be short.
 func (a *api) find(ctx context.Context, prefix string) (chain.Digest, error) {
 	refs, err := a.State.Find(prefix)
-	if err == nil && len(refs) == 0 && a.catchUp(ctx) {
+	if err == nil && len(refs) == 0 {
+		if err := a.catchUp(ctx); err != nil {
+			return chain.Digest{}, err
+		}
 		refs, err = a.State.Find(prefix)
 	}
 	switch {
@@ -261,16 +264,21 @@ func (h *highest) raise(to uint64) {
 }
 
 // catchUp waits for the projection, if it lags behind what was acknowledged here: who has a receipt finds the
-// letter. It tells whether looking again can help.
-func (a *api) catchUp(ctx context.Context) bool {
+// letter. A projection that does not come up in time is ErrUnavailable: whether there is a letter is not known.
+func (a *api) catchUp(ctx context.Context) error {
 	seq := a.acked.n.Load()
 	if seq == 0 || a.State.Tip().Size > seq {
-		return seq != 0
+		return nil
 	}
-	return a.State.Wait(ctx, seq) == nil
+	ctx, cancel := context.WithTimeout(ctx, lookBack)
+	defer cancel()
+	if a.State.Wait(ctx, seq) != nil {
+		return deadletter.ErrUnavailable
+	}
+	return nil
 }
 
-// lookBack is how long a decision waits for the projection, so that whoever decided sees it in the next list.
+// lookBack is how long an answer waits for the projection, so that whoever was answered sees it in the next list.
 const lookBack = 2 * time.Second
 
 func (a *api) decided(ctx context.Context, r deadletter.Receipt, err error) (*decisionOutput, error) {
