@@ -269,6 +269,63 @@ func TestKilledAtStart(t *testing.T) {
 	whole(t, data, acked, want)
 }
 
+// TestKilledAtFirstStart kills services on a folder that has no log yet: whatever they leave, the next can begin.
+func TestKilledAtFirstStart(t *testing.T) {
+	path, err := binary()
+	require.NoError(t, err)
+	fresh := t.TempDir()
+	for range 25 {
+		cmd := exec.Command(path, "serve", "--data", fresh, "--listen", "127.0.0.1:0", "--no-immutable")
+		require.NoError(t, cmd.Start())
+		time.Sleep(time.Duration(rand.IntN(80)) * time.Millisecond)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+	}
+	s := serve(t, fresh)
+	s.submit(&ledger{known: map[string]bool{}}, 3)
+	s.stop()
+	verifies(t, fresh)
+}
+
+// TestProjectionPages damages single pages of the projection. A service may notice at once or only when it meets the
+// page; then it ends, and the next one folds the state anew. None goes on failing.
+func TestProjectionPages(t *testing.T) {
+	data, acked, _ := filled(t)
+	good, err := os.ReadFile(filepath.Join(data, "state.db"))
+	require.NoError(t, err)
+	const page = 4096
+	for at := 2; at < 40; at += 3 {
+		if bytes.Equal(good[at*page:(at+1)*page], make([]byte, page)) {
+			continue
+		}
+		bad := bytes.Clone(good)
+		copy(bad[at*page+8:(at+1)*page], bytes.Repeat([]byte{0xff}, 200))
+		require.NoError(t, os.WriteFile(filepath.Join(data, "state.db"), bad, 0o600))
+		served := false
+		for try := 0; try < 3 && !served; try++ {
+			s, err := tryServe(t, data)
+			if err != nil {
+				continue
+			}
+			if status, answer, err := s.do(t.Context(), http.MethodPost, "/v1/payloads", "", fmt.Append(nil, at, try)); err == nil && status == http.StatusCreated {
+				acked.add(answer)
+			}
+			select {
+			case <-s.ended:
+			case <-time.After(300 * time.Millisecond):
+				served = true
+				s.stop()
+			}
+		}
+		require.True(t, served, "page %d", at)
+	}
+	require.NoError(t, os.Remove(filepath.Join(data, "state.db")))
+	s := serve(t, data)
+	acked.check(s)
+	s.stop()
+	verifies(t, data)
+}
+
 // TestStoppedUnderLoad: an operator's stop uses up no attempt and loses nothing.
 func TestStoppedUnderLoad(t *testing.T) {
 	data, acked := t.TempDir(), &ledger{known: map[string]bool{}}

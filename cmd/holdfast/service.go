@@ -124,11 +124,31 @@ func (s *service) openStore(ctx context.Context) error {
 	return err
 }
 
-// openQueue opens the projection, rebuilding it from the log if the file is unusable, and the queue over it.
-func (s *service) openQueue(ctx context.Context) error {
-	if err := s.openState(ctx); err != nil {
+// openQueue opens the projection and the queue over it. A projection that turns out to be damaged, at once or when
+// the log is folded into it, is rebuilt from the log.
+func (s *service) openQueue(ctx context.Context) (err error) {
+	if s.state, err = projection.Open(s.cfg.Data.state()); err == nil {
+		err = s.openQueueOver(ctx)
+	}
+	unusable, damaged := errors.AsType[*projection.UnusableError](err)
+	if !damaged {
 		return err
 	}
+	s.log.LogAttrs(ctx, slog.LevelWarn, "projection is rebuilt from the log", slog.String("why", unusable.Why))
+	if s.state != nil {
+		_ = s.state.Close() // damaged: what it says does not matter
+	}
+	s.state = nil
+	if _, err := projection.Rebuild(ctx, s.events, s.cfg.Data.state()); err != nil {
+		return err
+	}
+	if s.state, err = projection.Open(s.cfg.Data.state()); err != nil {
+		return err
+	}
+	return s.openQueueOver(ctx)
+}
+
+func (s *service) openQueueOver(ctx context.Context) error {
 	anchor, err := audit.ReadAnchor(s.cfg.Data.anchor())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -136,21 +156,6 @@ func (s *service) openQueue(ctx context.Context) error {
 	s.queue, err = deadletter.Open(ctx, deadletter.Config{Log: s.events, Store: s.store, State: s.state,
 		Anchor: anchor.Head, Origin: s.cfg.Origin, Software: "holdfast/" + version(), Jitter: mathrand.Float64,
 		Codes: dvirCodes(), Vocabulary: slices.Collect(dvir.Vocabulary())})
-	return err
-}
-
-func (s *service) openState(ctx context.Context) (err error) {
-	path := s.cfg.Data.state()
-	s.state, err = projection.Open(path)
-	var unusable *projection.UnusableError
-	if !errors.As(err, &unusable) {
-		return err
-	}
-	s.log.LogAttrs(ctx, slog.LevelWarn, "projection is rebuilt from the log", slog.String("why", unusable.Why))
-	if _, err := projection.Rebuild(ctx, s.events, path); err != nil {
-		return err
-	}
-	s.state, err = projection.Open(path)
 	return err
 }
 
@@ -232,7 +237,9 @@ func (s *service) url() string { return "http://" + s.listener.Addr().String() }
 const (
 	anchorEvery  = 5 * time.Second
 	shutdownTime = 15 * time.Second
-	streamTime   = time.Second
+	streamTime   = 5 * time.Second
+	healthEvery  = 2 * time.Second
+	sickFor      = 10 * time.Second // before a log that cannot be written ends the service
 )
 
 // run serves until ctx is done, then ends from the top down: no new requests, running payloads finish, the last
@@ -241,27 +248,58 @@ func (s *service) run(ctx context.Context) error {
 	core, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCore()
 	below, belowCtx := errgroup.WithContext(core)
-	below.Go(func() error { return s.queue.Run(belowCtx) })
+	below.Go(func() error { return s.queue.Run(core) }) // also when something beside it fails: workers give back
 	below.Go(func() error { return s.follow(belowCtx) })
 	below.Go(func() error { return s.keepAnchor(belowCtx) })
 
 	above, aboveCtx := errgroup.WithContext(ctx)
 	above.Go(func() error { return s.pool.Run(aboveCtx) })
 	above.Go(func() error { return s.serveHTTP(aboveCtx) })
+	above.Go(func() error { return s.watchLog(aboveCtx) })
 	above.Go(func() error {
 		select {
 		case <-aboveCtx.Done():
 			return nil
 		case <-belowCtx.Done():
-			return below.Wait()
+			return errBelow
 		}
 	})
 	err := above.Wait()
 	stopCore()
-	if below := below.Wait(); !errors.Is(below, context.Canceled) && err == nil {
-		err = below
+	if ended := below.Wait(); !errors.Is(ended, context.Canceled) && (err == nil || errors.Is(err, errBelow)) {
+		err = ended
+	}
+	if _, damaged := errors.AsType[*projection.UnusableError](err); damaged {
+		return errors.Join(err, os.Rename(s.cfg.Data.state(), s.cfg.Data.state()+".damaged"))
 	}
 	return errors.Join(err, s.storeAnchor())
+}
+
+// errBelow ends the upper half of the service when the lower half has ended; its error is the one that counts.
+var errBelow = errors.New("the log or the projection has ended")
+
+// watchLog ends the service when the embedded server cannot write any more: a disk error stays with it until it is
+// started anew. External servers come back by themselves.
+func (s *service) watchLog(ctx context.Context) error {
+	if s.cfg.NatsURL != "" {
+		return nil
+	}
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	for well := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := s.events.Healthy(ctx)
+		switch {
+		case err == nil:
+			well = time.Now()
+		case time.Since(well) > sickFor && ctx.Err() == nil:
+			return &exitError{exitUnavailable, "the log cannot be written since a disk error; nothing acknowledged is lost: make room, then start the service again"}
+		}
+	}
 }
 
 // follow keeps the projection up with the log. A full disk does not end the service: submissions are refused one by
