@@ -55,7 +55,7 @@ func (c *custody) keep(l *chain.Letter) {
 	c.attempt, c.replays = uint32(l.Attempt), uint32(l.Replays)
 	c.disposition = numberOf(l.Disposition)
 	for _, s := range l.Submissions[min(len(c.senders), len(l.Submissions)):] {
-		c.senders = append(slices.Clip(c.senders), unique.Make(s))
+		c.senders = append(slices.Clip(c.senders), unique.Make(chain.Submission{Channel: s.Channel, Source: s.Source}))
 	}
 }
 

@@ -120,7 +120,7 @@ func TestLifecycle(t *testing.T) {
 	r := verify(t, audit.Options{Log: logOf(t, lines, 2)})
 	require.EqualValues(t, len(lines)-1, firstBad(t, r))
 	require.Equal(t, audit.Finding{Kind: audit.Lifecycle, Seq: 5, Ref: chaintest.Ref("A"),
-		Detail: "a letter that is resolved takes no replayed"}, r.Findings[0])
+		Detail: "a letter that is resolved cannot be replayed"}, r.Findings[0])
 	require.Len(t, r.Findings, 1)
 	require.NotZero(t, r.Root, "the links hold")
 	require.True(t, verify(t, audit.Options{Log: logOf(t, lines, 2), Fast: true}).OK(), "fast does not look")

@@ -87,7 +87,7 @@
 //	retrying     resolved | retrying | dead_letter | poison | replayed (now, by an operator)
 //	dead_letter  resolved (by hand) | replayed | dead_letter (again) | poison (a replay beyond the bound)
 //	replayed     resolved | retrying | dead_letter | poison
-//	poison       resolved (by hand) | replayed (override with a reason)
+//	poison       resolved (by hand) | replayed (override with a reason) | poison (another failure handed over)
 //	resolved     retrying | dead_letter | poison (reopened: a later stage failed)
 //
 // attempt is taken in received, replayed and retrying, there not before next_attempt_at, and changes no disposition. One
@@ -95,7 +95,8 @@
 // an event that names it later is refused. Resolved other than by hand needs the lease; by hand it needs a reason, and
 // no lease may be running, as for replayed. An envelope continues its letter: the same first_seen and replays, and the
 // attempt of the lease. Retention is never shortened, nor the payload moved. A letter takes at most 16 senders and 16
-// tags. The other events of letters are taken in every disposition, and none of them before the letter exists.
+// tags. It remembers the 16 latest distinct failures handed over, those without a lease, until it is replayed or
+// resolved, so that a repeated hand-over is told from a new one; nothing is refused for it. The other events of letters are taken in every disposition, and none of them before the letter exists.
 //
 // # Evolution
 //

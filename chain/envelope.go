@@ -127,6 +127,16 @@ func (e *Envelope) members(c *codec) {
 	c.digest("error_ref", &e.ErrorRef)
 }
 
+// print tells failures that say the same from others: whatever counts and times they give, and whatever became of
+// their letter.
+func (e *Envelope) print() Digest {
+	said := Envelope{Stage: e.Stage, ErrorCode: e.ErrorCode, LastError: e.LastError, Source: e.Source, Rule: e.Rule,
+		ErrorRef: e.ErrorRef}
+	c := codec{out: []byte{'{'}}
+	said.members(&c)
+	return Sum(c.out)
+}
+
 // Validate reports the first member that breaks its rule, as a *FieldError.
 func (e *Envelope) Validate() error {
 	switch {

@@ -66,12 +66,32 @@ type TransitionError struct {
 }
 
 func (e *TransitionError) Error() string {
-	from := string(e.From)
-	if from == "" {
-		from = "new"
+	text := "a new letter cannot "
+	if e.From != "" {
+		text = "a letter that is " + string(e.From) + " cannot "
 	}
-	if e.Why == "" {
-		return fmt.Sprintf("a letter that is %s takes no %s", from, e.To)
+	deed, ok := deeds[e.To]
+	if !ok {
+		deed = "take the event " + string(e.To)
 	}
-	return fmt.Sprintf("a letter that is %s takes no %s: %s", from, e.To, e.Why)
+	if text += deed; e.Why != "" {
+		text += ": " + e.Why
+	}
+	return text
+}
+
+// deeds are what the events of letters do, as words after "cannot".
+var deeds = map[Type]string{
+	TypeReceived:    "be received",
+	TypeRetrying:    "wait for a retry",
+	TypeDeadLetter:  "become a dead letter",
+	TypePoison:      "be quarantined",
+	TypeReplayed:    "be replayed",
+	TypeResolved:    "be resolved",
+	TypeAttempt:     "be attempted",
+	TypeAttemptLost: "lose an attempt",
+	TypeSubmission:  "be submitted again",
+	TypeAnnotation:  "be annotated",
+	TypePayloadRead: "be read",
+	TypeRetention:   "change its retention",
 }

@@ -22,15 +22,34 @@ func (l *Lease) members(c *codec) {
 	c.flag("alone", &l.Alone)
 }
 
-// Submission is one sender of a letter's bytes.
+// Submission is one sender of a letter's bytes, and the event that recorded it.
 type Submission struct {
 	Channel Channel
 	Source  string
+	Seq     uint64
+	Leaf    Digest
 }
 
 func (s *Submission) members(c *codec) {
 	text(c, "channel", &s.Channel)
 	text(c, "source", &s.Source)
+	c.count("seq", &s.Seq, false)
+	c.digest("leaf", &s.Leaf)
+}
+
+// Occurrence is a failure that was handed over, and the event that recorded it.
+type Occurrence struct {
+	Print   Digest // of what the failure said, apart from counts and times
+	Attempt uint64
+	Seq     uint64
+	Leaf    Digest
+}
+
+func (o *Occurrence) members(c *codec) {
+	c.digest("print", &o.Print)
+	c.count("attempt", &o.Attempt, false)
+	c.count("seq", &o.Seq, false)
+	c.digest("leaf", &o.Leaf)
 }
 
 // Letter is the custody case of one payload: the fold of its events. The zero Letter is one that does not exist.
@@ -64,6 +83,7 @@ type Letter struct {
 	Failure       *Envelope // the last one; stays when the letter moves on
 	FailureSeq    uint64
 	FailureLeaf   Digest
+	Occurrences   []Occurrence // handed over since the letter was last replayed or resolved, latest last; see Occurred
 
 	Outcome     Outcome
 	OutcomeCode string
@@ -98,6 +118,18 @@ func (l *Letter) members(c *codec) {
 		l.Submissions[i].members(c)
 		c.end(i == n-1)
 	}
+	l.work(c)
+	text(c, "outcome", &l.Outcome)
+	text(c, "outcome_code", &l.OutcomeCode)
+	c.digest("record_ref", &l.RecordRef)
+	c.digest("unit_key", &l.UnitKey)
+	text(c, "owner", &l.Owner)
+	c.texts("tags", &l.Tags)
+	c.count("notes", &l.Notes, false)
+}
+
+// work is the part of members that attempts and failures change.
+func (l *Letter) work(c *codec) {
 	c.count("attempt", &l.Attempt, false)
 	c.count("replays", &l.Replays, false)
 	c.count("losses", &l.Losses, false)
@@ -119,13 +151,11 @@ func (l *Letter) members(c *codec) {
 	}
 	c.count("failure_seq", &l.FailureSeq, false)
 	c.digest("failure_leaf", &l.FailureLeaf)
-	text(c, "outcome", &l.Outcome)
-	text(c, "outcome_code", &l.OutcomeCode)
-	c.digest("record_ref", &l.RecordRef)
-	c.digest("unit_key", &l.UnitKey)
-	text(c, "owner", &l.Owner)
-	c.texts("tags", &l.Tags)
-	c.count("notes", &l.Notes, false)
+	for i, n := 0, list(c, "occurrences", &l.Occurrences); i < n; i++ {
+		c.item()
+		l.Occurrences[i].members(c)
+		c.end(i == n-1)
+	}
 }
 
 // AppendText writes l as one line for a store; equal letters have equal lines.
@@ -155,6 +185,28 @@ func ParseLetter(raw []byte) (l Letter, err error) {
 // Exists tells whether any event made this letter.
 func (l Letter) Exists() bool { return l.Disposition != "" }
 
+// Sender finds the submission of a sender. Only the first MaxSubmissions senders are remembered.
+func (l Letter) Sender(channel Channel, source string) (Submission, bool) {
+	for _, s := range l.Submissions {
+		if s.Channel == channel && s.Source == source {
+			return s, true
+		}
+	}
+	return Submission{}, false
+}
+
+// Occurred finds the hand-over of a failure that said what env says: the same stage, error code, error text,
+// source and rule. Only the latest MaxOccurrences since the letter was last replayed or resolved are remembered.
+func (l Letter) Occurred(env *Envelope) (Occurrence, bool) {
+	print := env.print()
+	for _, o := range l.Occurrences {
+		if o.Print == print {
+			return o, true
+		}
+	}
+	return Occurrence{}, false
+}
+
 // Next fills in what every event of this letter carries besides its own facts: the case link and where the
 // payload is. The first event brings its own payload reference and location.
 func (l Letter) Next(e Event) Event {
@@ -175,7 +227,7 @@ var edges = map[Disposition][]Disposition{
 	Retrying:   {Resolved, Retrying, DeadLetter, Poison, Replayed},
 	DeadLetter: {Replayed, Resolved, DeadLetter, Poison},
 	Replayed:   {Resolved, Retrying, DeadLetter, Poison},
-	Poison:     {Replayed, Resolved},
+	Poison:     {Replayed, Resolved, Poison},
 	Resolved:   {Retrying, DeadLetter, Poison},
 }
 
@@ -250,7 +302,7 @@ func (l Letter) step(r Record) (Letter, error) {
 	case TypeAttemptLost:
 		return l.attemptLost(r)
 	case TypeSubmission:
-		return l.submission(e)
+		return l.submission(r)
 	case TypeAnnotation:
 		return l.annotate(e)
 	case TypeRetention:
@@ -277,16 +329,13 @@ func (l Letter) move(r Record) (Letter, error) {
 	n.Lease, n.NextAttemptAt, n.Losses, n.LossesAlone = nil, time.Time{}, 0, 0
 	if !l.Exists() {
 		n.FirstSeen = e.At
-		n.Submissions = []Submission{{e.Channel, e.Source}}
+		n.Submissions = []Submission{{e.Channel, e.Source, r.Seq, r.Leaf}}
 	}
 	switch {
 	case e.Envelope != nil:
-		failure := *e.Envelope
-		n.Failure, n.FailureSeq, n.FailureLeaf = &failure, r.Seq, r.Leaf
-		n.FirstSeen, n.Attempt, n.NextAttemptAt = failure.FirstSeen, failure.Attempt, failure.NextAttemptAt
-		n.Outcome, n.OutcomeCode = Exception, failure.ErrorCode
+		n.fail(r)
 	case to == Replayed:
-		n.Attempt, n.Replays = 0, l.Replays+1
+		n.Attempt, n.Replays, n.Occurrences = 0, l.Replays+1, nil
 		n.Outcome, n.OutcomeCode = "", ""
 	case to == Resolved:
 		n.resolve(e)
@@ -294,7 +343,29 @@ func (l Letter) move(r Record) (Letter, error) {
 	return n, nil
 }
 
+func (l *Letter) fail(r Record) {
+	failure := *r.Event.Envelope
+	l.Failure, l.FailureSeq, l.FailureLeaf = &failure, r.Seq, r.Leaf
+	l.FirstSeen, l.Attempt, l.NextAttemptAt = failure.FirstSeen, failure.Attempt, failure.NextAttemptAt
+	l.Outcome, l.OutcomeCode = Exception, failure.ErrorCode
+	if r.Event.Lease == 0 {
+		l.Occurrences = latest(l.Occurrences, Occurrence{failure.print(), failure.Attempt, r.Seq, r.Leaf})
+	}
+}
+
+// latest is a new list of the occurrences before, without the one that o repeats, and o at its end.
+func latest(before []Occurrence, o Occurrence) []Occurrence {
+	all := make([]Occurrence, 0, len(before)+1)
+	for _, b := range before {
+		if b.Print != o.Print {
+			all = append(all, b)
+		}
+	}
+	return append(all[max(0, len(all)+1-MaxOccurrences):], o)
+}
+
 func (l *Letter) resolve(e *Event) {
+	l.Occurrences = nil
 	if e.Lease != 0 {
 		l.Attempt++
 	}
@@ -376,12 +447,13 @@ func (l Letter) attemptLost(r Record) (Letter, error) {
 	return l, nil
 }
 
-func (l Letter) submission(e *Event) (Letter, error) {
-	s := Submission{e.Channel, e.Source}
-	if !l.Exists() || s.Channel == "" || slices.Contains(l.Submissions, s) || len(l.Submissions) >= MaxSubmissions {
+func (l Letter) submission(r Record) (Letter, error) {
+	e := &r.Event
+	_, known := l.Sender(e.Channel, e.Source)
+	if !l.Exists() || e.Channel == "" || known || len(l.Submissions) >= MaxSubmissions {
 		return l, &TransitionError{l.Disposition, e.Type, "it adds no new sender"}
 	}
-	l.Submissions = append(slices.Clip(l.Submissions), s)
+	l.Submissions = append(slices.Clip(l.Submissions), Submission{e.Channel, e.Source, r.Seq, r.Leaf})
 	return l, nil
 }
 

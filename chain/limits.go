@@ -34,6 +34,8 @@ const (
 	MaxPointer = 200
 	// MaxSubmissions is how many distinct senders of the same bytes a letter remembers.
 	MaxSubmissions = 16
+	// MaxOccurrences is how many distinct failures that were handed over a letter remembers.
+	MaxOccurrences = 16
 	// MaxTags is how many tags a letter carries.
 	MaxTags = 16
 )

@@ -59,7 +59,7 @@ type request struct {
 const (
 	maxWaiting = 4 * chain.MaxBlockEvents // decisions waiting for the appender
 	maxLag     = 200_000                  // events the projection may be behind before appends wait for it
-	appendFor  = 30 * time.Second         // how long one append may stay unclear before callers are told
+	appendFor  = 10 * time.Second         // how long one append may stay unclear before callers are told
 )
 
 // Open prepares a queue over a log, brings the projection up to date and, in an empty log, writes the genesis
@@ -205,12 +205,12 @@ func (q *Queue) gather(ctx context.Context) ([]*request, error) {
 func (q *Queue) commit(ctx context.Context, batch []*request) error {
 	for len(batch) > 0 {
 		if err := q.prune(ctx); err != nil {
-			answer(batch, ErrUnavailable)
+			refuse(batch)
 			return err
 		}
 		b := q.decide(batch)
 		if len(b.lines) == 0 {
-			answer(b.taken, nil)
+			answer(b.taken)
 			batch = batch[len(b.taken):]
 			continue
 		}
@@ -219,15 +219,15 @@ func (q *Queue) commit(ctx context.Context, batch []*request) error {
 		case err == nil:
 			q.tip = chain.Tip{Head: b.view.head, Position: position}
 			q.recent.merge(b.view.local)
-			answer(b.taken, nil)
+			answer(b.taken)
 			batch = batch[len(b.taken):]
 		case errors.Is(err, chain.ErrConflict):
 			if err := q.catchUp(ctx); err != nil {
-				answer(batch, ErrUnavailable)
+				refuse(batch)
 				return err
 			}
 		default:
-			answer(batch, ErrUnavailable)
+			refuse(batch)
 			return q.recover(ctx)
 		}
 	}
@@ -294,16 +294,18 @@ func (q *Queue) prune(ctx context.Context) error {
 	return nil
 }
 
-func (r *request) answer(err error) {
-	if r.err == nil {
-		r.err = err
+// answer gives every request what was decided.
+func answer(taken []*request) {
+	for _, r := range taken {
+		close(r.done)
 	}
-	close(r.done)
 }
 
-func answer(batch []*request, err error) {
+// refuse takes back whatever was decided for batch, refusals too: they may rest on events that are not stored.
+func refuse(batch []*request) {
 	for _, r := range batch {
-		r.answer(err)
+		r.record, r.err = chain.Record{}, ErrUnavailable
+		close(r.done)
 	}
 }
 

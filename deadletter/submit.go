@@ -6,7 +6,6 @@ import (
 	"io"
 	"mime"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +24,8 @@ type Submission struct {
 }
 
 // Ingest takes a payload into custody: bytes first, then the event. The same bytes from the same sender again
-// give the same receipt and no event; from another sender, the letter gets a further submission.
+// give the event of the first time and no further one; from another sender, the letter gets a further submission,
+// as long as it has room for senders.
 // Errors: *chain.FieldError, blob.ErrTooLarge and other errors of the store, ErrUnavailable.
 func (q *Queue) Ingest(ctx context.Context, s Submission) (Receipt, error) {
 	if err := s.normalise(); err != nil {
@@ -37,20 +37,19 @@ func (q *Queue) Ingest(ctx context.Context, s Submission) (Receipt, error) {
 	}
 	return q.step(ctx, loc.Digest, func(l chain.Letter, _ *view) (decision, error) {
 		e := s.event(loc)
-		switch {
-		case !l.Exists():
+		if !l.Exists() {
 			e.Type = chain.TypeReceived
 			return record(e)
-		case q.newSender(l, s):
+		}
+		known, ok := l.Sender(s.Channel, s.Source)
+		switch {
+		case ok:
+			return already(known.Seq, known.Leaf)
+		case len(l.Submissions) < chain.MaxSubmissions:
 			return record(s.sighting())
 		}
 		return already(l.FirstSeq, l.FirstLeaf)
 	})
-}
-
-func (q *Queue) newSender(l chain.Letter, s Submission) bool {
-	sender := chain.Submission{Channel: s.Channel, Source: s.Source}
-	return len(l.Submissions) < chain.MaxSubmissions && !slices.Contains(l.Submissions, sender)
 }
 
 // event is the first event of a letter for the payload at loc, its type left open.
@@ -127,7 +126,8 @@ type Failure struct {
 }
 
 // Fail takes a failure into custody: payload, error text, then the event that says what becomes of the letter.
-// The same failure repeated while nothing else happened gives the same receipt and no event.
+// The same failure again, its attempt not stated or not higher, gives the event of the first time and no further
+// one, until the letter is replayed or resolved: a redelivery never disturbs who works on it.
 // Errors: *chain.FieldError, ErrNotFound for an unknown PayloadRef, errors of the store, ErrUnavailable.
 func (q *Queue) Fail(ctx context.Context, f Failure) (Receipt, error) {
 	if err := f.normalise(); err != nil {
@@ -145,11 +145,8 @@ func (q *Queue) Fail(ctx context.Context, f Failure) (Receipt, error) {
 	return q.step(ctx, loc.Digest, func(l chain.Letter, _ *view) (decision, error) {
 		e := f.event(loc)
 		env := q.envelope(l, &f, verdict, told, e.At)
-		if l.Exists() && repeated(l, &f, env) {
-			return already(l.FailureSeq, l.FailureLeaf)
-		}
-		if l.Disposition == chain.Poison {
-			return already(l.LastSeq, l.CaseLeaf)
+		if known, ok := l.Occurred(env); ok && f.Attempt <= known.Attempt {
+			return already(known.Seq, known.Leaf)
 		}
 		e.Type, e.Envelope, e.Blobs, e.Evidence = chain.Type(env.Disposition), env, told.blobs(), verdict.Evidence
 		return record(e)
@@ -200,18 +197,20 @@ func (q *Queue) envelope(l chain.Letter, f *Failure, v Verdict, told testimony, 
 	} else if !f.FirstSeen.IsZero() && f.FirstSeen.Before(at) {
 		env.FirstSeen = chain.Instant(f.FirstSeen)
 	}
-	if l.Disposition == chain.DeadLetter || l.Disposition == chain.Resolved {
+	switch l.Disposition {
+	case chain.DeadLetter, chain.Poison, chain.Resolved: // nothing waits to be tried, there is no count to go on
 		env.Attempt = max(f.Attempt, 1)
+	case chain.Received, chain.Retrying, chain.Replayed:
 	}
 	q.settle(env, l, v, at)
 	return env
 }
 
-// settle decides between retry, dead letter and poison.
+// settle decides between retry, dead letter and poison. A failure never leads out of quarantine.
 func (q *Queue) settle(env *chain.Envelope, l chain.Letter, v Verdict, at time.Time) {
 	env.Disposition = chain.DeadLetter
 	switch {
-	case v.Poison:
+	case v.Poison || l.Disposition == chain.Poison:
 		env.Disposition = chain.Poison
 	case v.Class == chain.Transient && env.Attempt <= q.cfg.MaxRetries && l.Disposition != chain.DeadLetter:
 		env.Disposition = chain.Retrying
@@ -219,13 +218,4 @@ func (q *Queue) settle(env *chain.Envelope, l chain.Letter, v Verdict, at time.T
 		return
 	}
 	env.ErrorClass = chain.Permanent
-}
-
-// repeated tells whether f says what the letter's last failure said, with nothing in between.
-func repeated(l chain.Letter, f *Failure, env *chain.Envelope) bool {
-	was := l.Failure
-	return was != nil && l.Lease == nil && l.Disposition == was.Disposition &&
-		was.Stage == env.Stage && was.ErrorCode == env.ErrorCode && was.ErrorRef == env.ErrorRef &&
-		was.LastError == env.LastError && was.Source == env.Source && was.Rule == env.Rule &&
-		f.Attempt <= was.Attempt
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // schemaVersion counts the layouts of the file. Another one is not migrated but rebuilt.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // Buckets. The indexes have theirs in the table below.
 var (

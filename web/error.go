@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"syscall"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -123,6 +124,8 @@ var refusals = []struct {
 	{deadletter.ErrStoreReadOnly, 503, KindReadOnly, "the payload store cannot be written; nothing was kept", ""},
 	{deadletter.ErrPayloadMissing, 500, KindDamaged, "the payload's bytes are not in the store", ""},
 	{deadletter.ErrUpload, 400, KindUpload, "the body broke off; nothing was kept", ""},
+	{syscall.EMFILE, 503, KindUnavailable, "the service has too many files open; nothing was kept", "1"},
+	{syscall.ENFILE, 503, KindUnavailable, "the machine has too many files open; nothing was kept", "1"},
 	{context.DeadlineExceeded, 503, KindUnavailable, "this took too long; repeat the request", "1"},
 	{context.Canceled, 503, KindUnavailable, "the request was given up", "1"},
 }

@@ -83,7 +83,7 @@ func letterOf(l chain.Letter) Letter {
 		Attempt: l.Attempt, Replays: l.Replays, NextAttemptAt: l.NextAttemptAt, Outcome: l.Outcome, OutcomeCode: l.OutcomeCode,
 		RecordRef: l.RecordRef, Owner: l.Owner, Tags: l.Tags, Notes: l.Notes, Submissions: []Submission{}}
 	for _, s := range l.Submissions {
-		out.Submissions = append(out.Submissions, Submission(s))
+		out.Submissions = append(out.Submissions, Submission{s.Channel, s.Source})
 	}
 	if l.Lease != nil {
 		out.Lease = new(Lease(*l.Lease))
