@@ -198,9 +198,9 @@ func (l Letter) Sender(channel Channel, source string) (Submission, bool) {
 // Occurred finds the hand-over of a failure that said what env says: the same stage, error code, error text,
 // source and rule. Only the latest MaxOccurrences since the letter was last replayed or resolved are remembered.
 func (l Letter) Occurred(env *Envelope) (Occurrence, bool) {
-	print := env.print()
+	said := env.print()
 	for _, o := range l.Occurrences {
-		if o.Print == print {
+		if o.Print == said {
 			return o, true
 		}
 	}

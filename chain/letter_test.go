@@ -34,7 +34,7 @@ const lifecycle = `
 received      received -          -          -          -          -          -          -          -          -
 retrying      retrying retrying   retrying   retrying   retrying   -          retrying   retrying   -          retrying
 dead_letter   dead_letter dead_letter dead_letter dead_letter dead_letter dead_letter dead_letter dead_letter - dead_letter
-poison        poison   poison     poison     poison     poison     poison     poison     poison     -          poison
+poison        poison   poison     poison     poison     poison     poison     poison     poison     poison     poison
 replayed      -        -          -          replayed   -          replayed   -          -          -          -
 override      -        -          -          replayed   -          replayed   -          -          replayed   -
 resolved      -        -          resolved   -          resolved   -          -          resolved   -          -
@@ -218,7 +218,7 @@ func TestLetterFold(t *testing.T) {
 		Ref: chaintest.Ref("A"), Disposition: chain.Received, FirstSeen: s.Records[1].Event.At, UpdatedAt: s.Records[1].Event.At,
 		CaseSize: 1, CaseLeaf: s.Records[1].Leaf, FirstSeq: 1, FirstLeaf: s.Records[1].Leaf, LastSeq: 1, Size: uint64(len(chaintest.Payload("A"))),
 		BlobVersion: "1", RetainUntil: s.Records[1].Event.RetainUntil, Channel: chain.TelematicsAPI, Source: "fleet:1",
-		ContentType: "application/json", Submissions: []chain.Submission{{Channel: chain.TelematicsAPI, Source: "fleet:1"}},
+		ContentType: "application/json", Submissions: []chain.Submission{{Channel: chain.TelematicsAPI, Source: "fleet:1", Seq: 1, Leaf: s.Records[1].Leaf}},
 	}, received)
 	require.True(t, received.Due(s.Now))
 
@@ -294,15 +294,143 @@ func TestLetterBounds(t *testing.T) {
 	s.Add("A", chain.Event{Type: chain.TypeAnnotation, Tag: "tag3"})
 }
 
+func TestSender(t *testing.T) {
+	s := h(t, "A: received; B: received; A: submission attempt")
+	l := s.Letters["A"]
+	for source, seq := range map[string]int{"fleet:1": 1, "scanner:b": 3} {
+		channel := chain.TelematicsAPI
+		if seq == 3 {
+			channel = chain.OCRDocument
+		}
+		known, ok := l.Sender(channel, source)
+		require.True(t, ok)
+		require.Equal(t, chain.Submission{Channel: channel, Source: source, Seq: uint64(seq), Leaf: s.Records[seq].Leaf}, known)
+		_, ok = l.Sender(chain.ManualEntry, source)
+		require.False(t, ok, "the same name on another channel is another sender")
+	}
+	failed := h(t, "A: dead_letter").Letters["A"]
+	known, ok := failed.Sender(chain.TelematicsAPI, "fleet:1")
+	require.True(t, ok, "who hands over a failure of a new payload is its sender")
+	require.Equal(t, failed.FirstLeaf, known.Leaf)
+}
+
+func TestOccurrences(t *testing.T) {
+	for story, want := range map[string][]uint64{ // seq of what is remembered
+		"received":                             nil,
+		"dead_letter":                          {1},
+		"dead_letter dead_letter":              {2}, // the same again, which a queue would not append
+		"retrying dead_letter":                 {1, 2},
+		"retrying dead_letter poison":          {1, 3},
+		"poison poison":                        {2},
+		"retrying attempt":                     {1},
+		"retrying attempt retrying":            {1}, // of a worker
+		"retrying attempt attempt_lost":        {1},
+		"retrying attempt dead_letter":         {1},
+		"retrying attempt resolved":            nil,
+		"retrying replayed":                    nil,
+		"dead_letter by_hand":                  nil,
+		"dead_letter by_hand dead_letter":      {3},
+		"poison override":                      nil,
+		"dead_letter annotation hold replayed": nil,
+		"dead_letter replayed attempt poison":  nil,
+	} {
+		t.Run(story, func(t *testing.T) {
+			s := h(t, "A: "+story)
+			var got []uint64
+			for _, o := range s.Letters["A"].Occurrences {
+				got = append(got, o.Seq)
+				require.Equal(t, s.Records[o.Seq].Leaf, o.Leaf)
+				env := s.Records[o.Seq].Event.Envelope
+				require.Equal(t, env.Attempt, o.Attempt)
+				found, ok := s.Letters["A"].Occurred(env)
+				require.True(t, ok)
+				require.Equal(t, o, found)
+			}
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+// What a failure says tells it from others; counts, times and what became of the letter do not.
+func TestOccurred(t *testing.T) {
+	s := h(t, "A: retrying")
+	l := s.Letters["A"]
+	for name, c := range map[string]struct {
+		same   bool
+		change func(*chain.Envelope)
+	}{
+		"nothing":         {true, func(*chain.Envelope) {}},
+		"attempt":         {true, func(e *chain.Envelope) { e.Attempt++ }},
+		"replays":         {true, func(e *chain.Envelope) { e.Replays++ }},
+		"first_seen":      {true, func(e *chain.Envelope) { e.FirstSeen = e.FirstSeen.Add(time.Second) }},
+		"next_attempt_at": {true, func(e *chain.Envelope) { e.NextAttemptAt = e.NextAttemptAt.Add(time.Second) }},
+		"disposition":     {true, func(e *chain.Envelope) { e.Disposition, e.ErrorClass = chain.Poison, chain.Permanent }},
+		"channel":         {true, func(e *chain.Envelope) { e.Channel = chain.ManualEntry }},
+		"stage":           {false, func(e *chain.Envelope) { e.Stage = chain.StageParse }},
+		"error_code":      {false, func(e *chain.Envelope) { e.ErrorCode = "dispatch.http_502" }},
+		"error_ref":       {false, func(e *chain.Envelope) { e.ErrorRef = chain.Sum(nil) }},
+		"last_error":      {false, func(e *chain.Envelope) { e.LastError += "!" }},
+		"source":          {false, func(e *chain.Envelope) { e.Source = "fleet:2" }},
+		"rule":            {false, func(e *chain.Envelope) { e.Rule = "classify:2/http" }},
+		"where a text ends": {false, func(e *chain.Envelope) {
+			e.LastError, e.Source = e.LastError+`","source":"`+e.Source, ""
+		}},
+	} {
+		env := *l.Failure
+		c.change(&env)
+		_, ok := l.Occurred(&env)
+		require.Equal(t, c.same, ok, name)
+	}
+}
+
+func TestOccurrencesAreBounded(t *testing.T) {
+	s := h(t, "A: dead_letter")
+	fail := func(i int) chain.Letter {
+		l := s.Letters["A"]
+		env := *l.Failure
+		env.Source = fmt.Sprint("fleet:", i)
+		s.Add("A", chain.Event{Type: chain.TypeDeadLetter, Envelope: &env})
+		return s.Letters["A"]
+	}
+	for i := range 2 * chain.MaxOccurrences {
+		fail(i + 2)
+	}
+	l := s.Letters["A"]
+	require.Len(t, l.Occurrences, chain.MaxOccurrences)
+	for i, o := range l.Occurrences {
+		require.Equal(t, l.LastSeq-uint64(chain.MaxOccurrences-1-i), o.Seq, "the oldest are gone")
+	}
+	oldest := l.Occurrences[0].Print
+	l = fail(chain.MaxOccurrences + 2)
+	require.Len(t, l.Occurrences, chain.MaxOccurrences)
+	last := l.Occurrences[chain.MaxOccurrences-1]
+	require.Equal(t, oldest, last.Print, "the same again takes no second place")
+	require.Equal(t, l.LastSeq, last.Seq)
+}
+
+func TestTransitionErrorText(t *testing.T) {
+	for _, typ := range allTypes {
+		text := (&chain.TransitionError{From: chain.Resolved, To: typ}).Error()
+		require.Regexp(t, `^a letter that is resolved cannot [a-z_ ]+$`, text)
+		require.Equal(t, !typ.OfLetter(), strings.HasSuffix(text, "take the event "+string(typ)), text)
+	}
+	require.EqualError(t, &chain.TransitionError{From: chain.Resolved, To: chain.TypeReplayed}, "a letter that is resolved cannot be replayed")
+	require.EqualError(t, &chain.TransitionError{To: chain.TypeAttempt}, "a new letter cannot be attempted")
+	require.EqualError(t, &chain.TransitionError{From: chain.Received, To: chain.TypeAttempt, Why: "it is leased already"},
+		"a letter that is received cannot be attempted: it is leased already")
+}
+
 // Apply shares nothing that a later Apply would change, neither with the letter before nor with the record.
 func TestApplyLeavesTheLetterAlone(t *testing.T) {
-	s := h(t, "A: received annotation submission attempt")
+	s := h(t, "A: received annotation submission poison override retrying attempt")
 	for range 2 {
 		s.Add("A", chain.Event{Type: chain.TypeAnnotation, Tag: fmt.Sprint("tag", s.Head.Size)})
 	}
 	base := s.Letters["A"]
 	base.Tags = append(make([]string, 0, 10), base.Tags...) // room to write into, if Apply were careless
 	base.Submissions = append(make([]chain.Submission, 0, 10), base.Submissions...)
+	require.NotEmpty(t, base.Occurrences)
+	base.Occurrences = append(make([]chain.Occurrence, 0, 10), base.Occurrences...)
 	text, err := base.AppendText(nil)
 	require.NoError(t, err)
 	words := []string{"annotation", "untag", "submission", "extend", "attempt_lost", "retrying", "dead_letter", "resolved", "retention", "hold"}
@@ -326,7 +454,7 @@ func TestApplyLeavesTheLetterAlone(t *testing.T) {
 	failed, err := base.Apply(r)
 	require.NoError(t, err)
 	r.Event.Envelope.Attempt = 99
-	require.Equal(t, uint64(1), failed.Failure.Attempt)
+	require.Equal(t, uint64(2), failed.Failure.Attempt)
 	now, err := base.AppendText(nil)
 	require.NoError(t, err)
 	require.Equal(t, string(text), string(now))

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -369,6 +370,48 @@ func TestAppendUnknown(t *testing.T) {
 		events := b.events(r.PayloadRef)
 		require.Len(t, events, 1)
 	}
+}
+
+// A refusal that rests on another event of a block is worth as much as that block: nothing, if its fate is unknown.
+func TestAppendUnknownTakesRefusalsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var appends, held atomic.Int64
+		held.Store(-1) // none
+		free := make(chan struct{})
+		b := newBenchOf(t, parts{log: &chaintest.Log{Fail: func([][]byte) (bool, error) {
+			switch appends.Add(1) {
+			case held.Load(): // everything else waits for it
+				<-free
+			case held.Load() + 1:
+				return false, errors.New("timeout")
+			}
+			return false, nil
+		}}})
+		ref := b.ingest("payload").PayloadRef
+		held.Store(appends.Load() + 1)
+		size := b.size()
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := b.Ingest(t.Context(), submission("before"))
+			assert.NoError(t, err)
+		})
+		synctest.Wait()
+		for i := range 10 {
+			all.Go(func() {
+				_, err := b.Lease(t.Context(), ref, fmt.Sprint("w/", i), time.Minute)
+				assert.ErrorIs(t, err, deadletter.ErrUnavailable)
+				var refused *chain.TransitionError
+				assert.False(t, errors.As(err, &refused), "nobody has the letter")
+			})
+		}
+		synctest.Wait()
+		close(free)
+		all.Wait()
+		require.Equal(t, held.Load()+1, appends.Load(), "all were of one block")
+		require.Equal(t, size+1, b.size())
+		synctest.Wait()
+		require.Equal(t, ref, b.lease(ref).Letter.Ref)
+	})
 }
 
 // The same for every kind of step of one letter: whatever the append's fate, the letter's life goes on.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -45,6 +46,30 @@ func TestIngestFromManySenders(t *testing.T) {
 	require.Len(t, b.letter(ref).Submissions, chain.MaxSubmissions)
 	require.Len(t, b.events(ref), chain.MaxSubmissions)
 	require.Equal(t, chain.TypeSubmission, b.last().Type)
+}
+
+// Every sender's receipt names the event that recorded this sender.
+func TestSecondSendersReceipt(t *testing.T) {
+	b := newBench(t)
+	first := b.ingest("payload")
+	b.ingest("other")
+	second := func() deadletter.Receipt {
+		s := submission("payload")
+		s.Source = "app-2"
+		r, err := b.Ingest(t.Context(), s)
+		require.NoError(t, err)
+		return r
+	}
+	r := second()
+	require.False(t, r.Known)
+	require.Equal(t, uint64(3), r.Seq)
+	require.Equal(t, chain.TypeSubmission, b.last().Type)
+	r.Known = true
+	require.Equal(t, r, second())
+	b.lease(first.PayloadRef)
+	require.Equal(t, r, second())
+	first.Known = true
+	require.Equal(t, first, b.ingest("payload"))
 }
 
 func TestIngestNothing(t *testing.T) {
@@ -252,13 +277,92 @@ func TestFailOfTheQuarantined(t *testing.T) {
 	e := b.last()
 	require.Equal(t, "crash_sigsegv", e.Evidence)
 	require.Equal(t, "validate.crash_sigsegv", e.Envelope.ErrorCode)
-	size := b.size()
-	for _, f := range []deadletter.Failure{failure("payload"), transient("payload"), {PayloadRef: ref, Stage: chain.StageParse}} {
-		r := b.fail(f)
-		require.True(t, r.Known)
+	again := failure("payload")
+	again.Signal.Type = "crash:SIGSEGV"
+	require.True(t, b.fail(again).Known)
+	_, err := b.Annotate(t.Context(), ref, deadletter.Annotation{Actor: "op", Tag: "seen"})
+	require.NoError(t, err)
+	for _, f := range []func() deadletter.Failure{
+		func() deadletter.Failure { return failure("payload") },
+		func() deadletter.Failure { return transient("payload") },
+		func() deadletter.Failure { return deadletter.Failure{PayloadRef: ref, Stage: chain.StageParse} },
+	} {
+		size := b.size()
+		r := b.fail(f())
+		require.False(t, r.Known, "another failure is not swallowed")
 		require.Equal(t, chain.Poison, r.Disposition)
+		require.Equal(t, size+1, b.size())
+		require.Equal(t, uint64(size), r.Seq)
+		e := b.last()
+		require.Equal(t, chain.TypePoison, e.Type)
+		require.Equal(t, chain.Permanent, e.Envelope.ErrorClass)
+		require.Equal(t, uint64(1), e.Envelope.Attempt)
+		r.Known = true
+		require.Equal(t, r, b.fail(f()))
+		require.Equal(t, size+1, b.size())
 	}
-	require.Equal(t, size, b.size())
+	l := b.letter(ref)
+	require.Equal(t, chain.Poison, l.Disposition)
+	require.Len(t, l.Occurrences, 4)
+}
+
+// Two senders that repeat themselves in turns add nothing to the log.
+func TestFailuresInTurns(t *testing.T) {
+	for name, of := range map[string]func(string) deadletter.Failure{"permanent": failure, "transient": transient} {
+		b := newBench(t)
+		var first [2]deadletter.Receipt
+		for i := range 8 {
+			f := of("payload")
+			f.Source = fmt.Sprint("app-", i%2)
+			r := b.fail(f)
+			if i < 2 {
+				first[i] = r
+				continue
+			}
+			require.True(t, r.Known, name)
+			require.Equal(t, first[i%2].Seq, r.Seq)
+			require.Equal(t, first[i%2].LeafHash, r.LeafHash)
+		}
+		require.Equal(t, 3, b.size(), name)
+	}
+}
+
+// A redelivered failure ends no attempt that is running.
+func TestRedeliveryLeavesTheLeaseAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		first := b.fail(transient("payload"))
+		time.Sleep(time.Until(first.NextAttemptAt))
+		job := b.lease(first.PayloadRef)
+		size := b.size()
+		r := b.fail(transient("payload"))
+		require.True(t, r.Known)
+		require.Equal(t, first.LeafHash, r.LeafHash)
+		require.Equal(t, size, b.size())
+		_, err := b.FailJob(t.Context(), job, deadletter.Breakdown{Stage: chain.StageDispatch, Signal: deadletter.Signal{HTTPStatus: 502}})
+		require.NoError(t, err)
+		require.True(t, b.fail(transient("payload")).Known, "nor after it")
+		f := transient("payload")
+		f.Attempt = 2
+		r = b.fail(f)
+		require.False(t, r.Known, "a higher count says that it was tried once more")
+		require.Equal(t, uint64(3), b.letter(r.PayloadRef).Attempt)
+	})
+}
+
+// What was resolved or replayed can fail again in the same way: that is news.
+func TestSameFailureAfterADecision(t *testing.T) {
+	b := newBench(t)
+	ref := b.fail(failure("payload")).PayloadRef
+	for _, decide := range []func(context.Context, chain.Digest, deadletter.Order) (deadletter.Receipt, error){b.Resolve, b.Replay, b.Resolve} {
+		require.True(t, b.fail(failure("payload")).Known)
+		_, err := decide(t.Context(), ref, operator)
+		require.NoError(t, err)
+		r := b.fail(failure("payload"))
+		require.False(t, r.Known)
+		require.Equal(t, chain.DeadLetter, r.Disposition)
+	}
+	require.Len(t, b.events(ref), 7)
 }
 
 func TestFailOfANewPayload(t *testing.T) {

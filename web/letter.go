@@ -54,6 +54,7 @@ type Letter struct {
 type Submission struct {
 	Channel chain.Channel `json:"channel"`
 	Source  string        `json:"source,omitempty"`
+	Seq     uint64        `json:"seq" doc:"Of the event"`
 }
 
 // Lease is the attempt that is running.
@@ -83,7 +84,7 @@ func letterOf(l chain.Letter) Letter {
 		Attempt: l.Attempt, Replays: l.Replays, NextAttemptAt: l.NextAttemptAt, Outcome: l.Outcome, OutcomeCode: l.OutcomeCode,
 		RecordRef: l.RecordRef, Owner: l.Owner, Tags: l.Tags, Notes: l.Notes, Submissions: []Submission{}}
 	for _, s := range l.Submissions {
-		out.Submissions = append(out.Submissions, Submission{s.Channel, s.Source})
+		out.Submissions = append(out.Submissions, Submission{s.Channel, s.Source, s.Seq})
 	}
 	if l.Lease != nil {
 		out.Lease = new(Lease(*l.Lease))

@@ -191,7 +191,7 @@ func TestSubmitAndShow(t *testing.T) {
 		require.NoError(t, err, "a receipt in hand finds its letter at once")
 		assert.Equal(t, first.PayloadRef, l.Letter.Ref)
 		assert.Equal(t, "application/json", l.Letter.ContentType)
-		assert.Equal(t, []web.Submission{{Channel: chain.TelematicsAPI, Source: "gate-1"}}, l.Letter.Submissions)
+		assert.Equal(t, []web.Submission{{Channel: chain.TelematicsAPI, Source: "gate-1", Seq: first.Seq}}, l.Letter.Submissions)
 		require.Len(t, l.Events, 1)
 		assert.Equal(t, string(b.log.Lines()[first.Seq]), string(l.Events[0].Event))
 		assert.Equal(t, first.LeafHash, l.Events[0].LeafHash)
