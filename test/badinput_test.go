@@ -122,7 +122,7 @@ func TestBadArguments(t *testing.T) {
 		{64, "--from: must be a whole number", []string{"tail", "--from", canary}},
 		{64, "bool value", []string{"tail", "--raw=" + canary}},
 		{6, "after", []string{"tail", "--from", "9223372036854775807"}},
-		{1, "no such file", []string{"verify", "--data", missing}},
+		{1, "no log here", []string{"verify", "--data", missing}},
 		{1, "no such file", []string{"verify", "--log", missing}},
 		{1, "is a directory", []string{"verify", "--log", dir}},
 		{1, "stored head", []string{"verify", "--log", file, "--head", secret}},

@@ -217,8 +217,8 @@ func (c *Client) Events(ctx context.Context, after int64, limit int, wait time.D
 	return c.lines(ctx, call{method: "GET", path: "/v1/events", query: q}, wholeLine)
 }
 
-// Entries yields the stored lines after sequence number after (-1 for all) up to the end at the time of the call.
-// An error ends the sequence. A line is good until the next one.
+// Entries yields the lines of the log itself after sequence number after (-1 for all) up to the end at the time of
+// the call. An error ends the sequence: chain.ErrDamaged if the log cannot be read further. A line is good until the next one.
 func (c *Client) Entries(ctx context.Context, after int64) iter.Seq2[[]byte, error] {
 	q := url.Values{"after": {strconv.FormatInt(after, 10)}}
 	return c.lines(ctx, call{method: "GET", path: "/v1/log/entries", query: q}, wholeLine)
@@ -259,8 +259,11 @@ func (c *Client) lines(ctx context.Context, req call, keep func([]byte) ([]byte,
 				return
 			}
 		}
-		if in.Err() != nil {
+		switch {
+		case in.Err() != nil:
 			yield(nil, fmt.Errorf("%s %s: %w", req.method, req.path, in.Err()))
+		case res.Trailer.Get(trailerLog) == logDamaged:
+			yield(nil, fmt.Errorf("%s %s: %w", req.method, req.path, chain.ErrDamaged))
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/deadletter"
 	"github.com/holdfast-dvir/holdfast/projection"
 )
@@ -26,6 +27,7 @@ import (
 type Config struct {
 	Queue      *deadletter.Queue
 	State      *projection.DB
+	Events     chain.Reader // the log, for who verifies it
 	Tokens     *Tokens
 	MaxPayload int64                       // bytes; a payload of exactly this size is accepted; 0 means 64 MiB
 	Version    string                      // of the software

@@ -42,7 +42,8 @@ func (a *api) streamRoutes() {
 		Responses: map[string]*huma.Response{"200": {Description: "Stored lines, byte for byte",
 			Content: map[string]*huma.MediaType{mediaLines: text, mediaEvents: text}}}}, a.events)
 	register(a, huma.Operation{Method: "GET", Path: "/v1/log/entries", OperationID: "entries", Summary: "The log, for verification",
-		Description: "The stored lines up to the present end. A connection that is cut means that not all could be read.",
+		Description: "The lines of the log up to its present end, read from the log itself. A connection that is cut means that " +
+			"not all could be read; the trailer Holdfast-Log: damaged, that the log cannot be read beyond them.",
 		Responses: map[string]*huma.Response{"200": {Description: "Stored lines, byte for byte",
 			Content: map[string]*huma.MediaType{mediaLines: text}}}}, a.entries)
 }
@@ -66,12 +67,54 @@ func (a *api) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse
 	return a.lines(from, from+uint64(in.Limit)), nil
 }
 
+// trailerLog says, after the lines, that the log could not be read to its end: it is damaged there.
+const (
+	trailerLog = "Holdfast-Log"
+	logDamaged = "damaged"
+)
+
+// entries reads the log itself and not the projection's copy of its events: what is verified must be what is stored.
 func (a *api) entries(_ context.Context, in *entriesInput) (*huma.StreamResponse, error) {
 	from, end := uint64(in.After+1), uint64(chain.MaxInteger)
 	if in.Limit > 0 {
 		end = from + uint64(in.Limit)
 	}
-	return a.lines(from, end), nil
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		_, w := humago.Unwrap(ctx)
+		w.Header().Set("Content-Type", mediaLines)
+		w.Header().Set("Trailer", trailerLog)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		w.WriteHeader(http.StatusOK)
+		switch err := a.copyLog(ctx.Context(), w, from, end); {
+		case errors.Is(err, chain.ErrDamaged), errors.Is(err, chain.ErrFraming):
+			_ = a.fail(ctx.Context(), ctx.Operation(), err) // for the log of the service
+			w.Header().Set(trailerLog, logDamaged)
+		case err != nil:
+			a.cut(ctx, err)
+		}
+	}}, nil
+}
+
+// copyLog writes the stored lines from from to before end. A client that is gone is no error.
+func (a *api) copyLog(ctx context.Context, w io.Writer, from, end uint64) error {
+	var seq uint64
+	for block, err := range a.Events.Read(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		for _, line := range block.Lines {
+			if seq >= end {
+				return nil
+			}
+			if seq >= from {
+				if _, err := fmt.Fprintf(w, "%s\n", line); err != nil {
+					return nil
+				}
+			}
+			seq++
+		}
+	}
+	return nil
 }
 
 // batch is how many lines are read at once.

@@ -79,7 +79,7 @@ func newBench(t *testing.T, change ...func(*web.Config)) *bench {
 		b.secrets[role], err = b.tokens.Create("the-"+string(role), role)
 		require.NoError(t, err)
 	}
-	b.config = web.Config{Queue: b.queue, State: b.state, Tokens: b.tokens, MaxPayload: limit, Version: "test",
+	b.config = web.Config{Queue: b.queue, State: b.state, Tokens: b.tokens, Events: b.log, MaxPayload: limit, Version: "test",
 		Log: slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, c := range change {
 		c(&b.config)

@@ -144,7 +144,7 @@ func (d *demo) ingest(ctx context.Context) error {
 			return err
 		}
 		d.files++
-		t.row(strings.TrimSuffix(f.Name, path.Ext(f.Name)), short(done.PayloadRef), string(done.Disposition), done.Outcome, done.ErrorCode)
+		t.row(strings.TrimSuffix(f.Name, path.Ext(f.Name)), short(done.PayloadRef), string(done.Disposition), deref(done.Outcome), deref(done.ErrorCode))
 	}
 	return t.flush()
 }
@@ -180,7 +180,7 @@ func (d *demo) repair(ctx context.Context) error {
 		return err
 	}
 	d.files++
-	d.say("\n3. A vendor calls a part BRAKE_SYS, which nobody here knows: %s is %s, %s.", short(done.PayloadRef), done.Disposition, done.ErrorCode)
+	d.say("\n3. A vendor calls a part BRAKE_SYS, which nobody here knows: %s is %s, %s.", short(done.PayloadRef), done.Disposition, deref(done.ErrorCode))
 	d.say("   The site configuration learns the alias; the service restarts with it, on the same folder.")
 	if err := d.stop(); err != nil {
 		return err

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -50,10 +52,13 @@ func (c *dvirCheckCmd) Run() (err error) {
 	var seen dvir.Memory
 	t := newTable("FILE", "OUTCOME", "CODE", "FINDINGS")
 	defer func() { err = errors.Join(err, t.flush()) }()
+	var refused error
 	for _, file := range c.Files {
 		data, err := readFile(file)
 		if err != nil {
-			return err
+			refused = ofFile(file, err)
+			fmt.Fprintln(os.Stderr, "holdfast:", printable(errorText(refused)))
+			continue
 		}
 		in := dvir.Input{Data: data, ContentType: contentType(file, c.ContentType), ContentEncoding: c.Encoding,
 			Channel: c.Channel, ReceivedAt: c.At}
@@ -66,7 +71,7 @@ func (c *dvirCheckCmd) Run() (err error) {
 		}
 		t.row(file, v.Outcome, deref(v.ErrorCode), v.places())
 	}
-	return nil
+	return said(refused)
 }
 
 func judged(file string, r dvir.Result) verdict {
@@ -108,7 +113,11 @@ func readFile(name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(os.Stdin)
 	}
-	return os.ReadFile(name)
+	data, err := os.ReadFile(name)
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		err = at.Err // the caller names the file
+	}
+	return data, err
 }
 
 // contentTypes are the declarations for files by their names; the processor looks at the bytes as well.

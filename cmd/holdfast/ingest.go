@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/chain"
@@ -21,34 +23,32 @@ type ingestCmd struct {
 	clientFlags
 }
 
-// ingested is what became of one file. Outcome is exception for every failure; for bytes that were resolved
-// before it is duplicate.
+// ingested is what became of one file. Outcome is exception for every failure; for bytes that have a record already
+// it is duplicate. Outcome and code are null where there is nothing to name.
 type ingested struct {
 	File        string            `json:"file"`
 	PayloadRef  chain.Digest      `json:"payload_ref"`
 	Disposition chain.Disposition `json:"disposition"`
-	Outcome     string            `json:"outcome"`
-	ErrorCode   string            `json:"error_code"`
+	Outcome     *string           `json:"outcome"`
+	ErrorCode   *string           `json:"error_code"`
 }
 
-// Run hands the files over one after another.
+// Run hands the files over one after another. A file that is refused does not keep the next ones back; one that
+// finds no service does.
 func (c *ingestCmd) Run(ctx context.Context) (err error) {
 	client := c.client()
 	t := newTable("FILE", "REF", "DISPOSITION", "OUTCOME", "CODE")
 	defer func() { err = errors.Join(err, t.flush()) }()
+	var refused error
 	for _, file := range c.Files {
-		data, err := readFile(file)
+		done, err := c.ingest(ctx, client, file)
 		if err != nil {
-			return err
-		}
-		o := web.SubmitOptions{Channel: chain.Channel(c.Channel), Source: c.Source, ContentEncoding: c.Encoding,
-			ContentType: contentType(file, c.ContentType)}
-		if c.Wait {
-			o.Wait = c.Timeout
-		}
-		done, err := ingest(ctx, client, file, data, o)
-		if err != nil {
-			return c.told(err)
+			refused = ofFile(file, err)
+			fmt.Fprintln(os.Stderr, "holdfast:", printable(errorText(refused)))
+			if exitCode(refused) == exitUnavailable || exitCode(refused) == exitDenied {
+				break
+			}
+			continue
 		}
 		if c.json() {
 			if err := printJSON(done); err != nil {
@@ -56,9 +56,40 @@ func (c *ingestCmd) Run(ctx context.Context) (err error) {
 			}
 			continue
 		}
-		t.row(file, short(done.PayloadRef), string(done.Disposition), done.Outcome, done.ErrorCode)
+		t.row(file, short(done.PayloadRef), string(done.Disposition), deref(done.Outcome), deref(done.ErrorCode))
 	}
-	return nil
+	return said(refused)
+}
+
+func (c *ingestCmd) ingest(ctx context.Context, client *web.Client, file string) (ingested, error) {
+	data, err := readFile(file)
+	if err != nil {
+		return ingested{}, err
+	}
+	o := web.SubmitOptions{Channel: chain.Channel(c.Channel), Source: c.Source, ContentEncoding: c.Encoding,
+		ContentType: contentType(file, c.ContentType)}
+	if c.Wait {
+		o.Wait = c.Timeout
+	}
+	done, err := ingest(ctx, client, file, data, o)
+	return done, c.told(err)
+}
+
+// ofFile names the file that an error is about.
+func ofFile(file string, err error) error {
+	return &exitError{exitCode(err), file + ": " + errorText(err)}
+}
+
+// said is err with its words left out: they were said already, and only the exit code is left to tell.
+func said(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitCode(err), ""}
+}
+
+func hasRecord(o chain.Outcome) bool {
+	return o == chain.Admit || o == chain.AdmitWithWarning || o == chain.Duplicate
 }
 
 func ingest(ctx context.Context, client *web.Client, file string, data []byte, o web.SubmitOptions) (ingested, error) {
@@ -66,9 +97,9 @@ func ingest(ctx context.Context, client *web.Client, file string, data []byte, o
 	if err != nil {
 		return ingested{}, err
 	}
-	done := ingested{file, r.PayloadRef, r.Disposition, string(r.Outcome), r.ErrorCode}
-	if r.Known && r.Disposition == chain.Resolved && r.Outcome != chain.Ignored {
-		done.Outcome, done.ErrorCode = string(chain.Duplicate), "ingest.exact_bytes"
+	outcome, code := string(r.Outcome), r.ErrorCode
+	if r.Known && r.Disposition == chain.Resolved && hasRecord(r.Outcome) {
+		outcome, code = string(chain.Duplicate), "ingest.exact_bytes"
 	}
-	return done, nil
+	return ingested{file, r.PayloadRef, r.Disposition, orNull(outcome), orNull(code)}, nil
 }

@@ -48,7 +48,16 @@ func (t *table) row(cells ...string) {
 		_, _ = fmt.Fprintln(t.w, strings.Join(t.head, "\t")) // into memory
 		t.head = nil
 	}
-	_, _ = fmt.Fprintln(t.w, printable(strings.Join(cells, "\t")))
+	_, _ = fmt.Fprintln(t.w, strings.Join(one(cells), "\t"))
+}
+
+// one keeps each cell on its line and in its column.
+func one(cells []string) []string {
+	out := make([]string, 0, len(cells))
+	for _, c := range cells {
+		out = append(out, strings.NewReplacer("\n", "�", "\t", "�").Replace(printable(c)))
+	}
+	return out
 }
 
 func (t *table) flush() error {

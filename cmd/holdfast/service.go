@@ -223,7 +223,7 @@ func (s *service) openWeb(ctx context.Context) error {
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
 		return err
 	}
-	s.handler = web.Handler(web.Config{Queue: s.queue, State: s.state, Tokens: tokens, MaxPayload: s.cfg.MaxPayload,
+	s.handler = web.Handler(web.Config{Queue: s.queue, State: s.state, Events: s.events, Tokens: tokens, MaxPayload: s.cfg.MaxPayload,
 		Version: version(), Log: s.log, Ready: s.ready})
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/web"
 )
 
 type tailCmd struct {
@@ -26,13 +27,7 @@ func (c *tailCmd) Run(ctx context.Context) error {
 		}
 		c.From = max(int64(stats.Events)+c.From, 0)
 	}
-	var lines iter.Seq2[[]byte, error]
-	if c.Follow {
-		lines = client.Follow(ctx, c.From-1)
-	} else {
-		lines = client.Entries(ctx, c.From-1)
-	}
-	for line, err := range lines {
+	for line, err := range c.lines(ctx, client) {
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -44,6 +39,29 @@ func (c *tailCmd) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// lines are the events asked for. What is exported is read from the log itself, what is looked at from the
+// service's copy, which finds the end at once.
+func (c *tailCmd) lines(ctx context.Context, client *web.Client) iter.Seq2[[]byte, error] {
+	switch {
+	case c.Follow:
+		return client.Follow(ctx, c.From-1)
+	case c.Raw || c.json():
+		return client.Entries(ctx, c.From-1)
+	}
+	return func(yield func([]byte, error) bool) {
+		const page = 10_000
+		for after, more := c.From-1, true; more; {
+			last := after
+			for line, err := range client.Events(ctx, after, page, 0) {
+				if last++; !yield(line, err) || err != nil {
+					return
+				}
+			}
+			more, after = last-after == page, last
+		}
+	}
 }
 
 func (c *tailCmd) print(line []byte) error {

@@ -44,12 +44,16 @@ func (c *tokenListCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	if c.json() {
-		return printJSON(all)
-	}
 	t := newTable("NAME", "ROLE", "CREATED", "REVOKED")
 	for _, token := range all {
-		t.row(token.Name, string(token.Role), stamp(token.Created), stamp(token.Revoked))
+		if !c.json() {
+			t.row(token.Name, string(token.Role), stamp(token.Created), stamp(token.Revoked))
+			continue
+		}
+		if err := printJSON(map[string]string{"name": token.Name, "role": string(token.Role),
+			"created": stamp(token.Created), "revoked": stamp(token.Revoked)}); err != nil {
+			return err
+		}
 	}
 	return t.flush()
 }
@@ -62,6 +66,9 @@ type tokenRevokeCmd struct {
 func (c *tokenRevokeCmd) Run() error {
 	if err := web.OpenTokens(c.Data.tokens()).Revoke(c.Name); err != nil {
 		return refusedToken(err)
+	}
+	if c.json() {
+		return printJSON(map[string]string{"name": c.Name, "revoked": "true"})
 	}
 	return nil
 }

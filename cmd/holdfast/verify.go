@@ -86,27 +86,40 @@ func (c *verifyCmd) verifyFile(ctx context.Context, o audit.Options) error {
 
 // open opens what there is to verify.
 func (c *verifyCmd) open(ctx context.Context, o *audit.Options) (closeAll func() error, err error) {
-	dir, err := blob.OpenDir(c.Data.blobs(), blob.DirConfig{ReadOnly: true})
-	if err != nil {
-		return nil, fmt.Errorf("payloads: %w", err)
-	}
-	if o.Store, err = blob.NewStore(dir, blob.Config{}); err != nil {
-		return nil, err
-	}
 	log, err := jetstream.Open(ctx, jetstream.Config{Dir: c.Data.logDir(), ReadOnly: true})
-	if errors.Is(err, jetstream.ErrLocked) {
+	closeLog := func() error { return nil }
+	switch {
+	case errors.Is(err, jetstream.ErrLocked):
 		o.Log = serverLog{c}
-		return func() error { return nil }, nil
-	}
-	if errors.Is(err, jetstream.ErrMissing) && o.Head != nil { // the stored head knows of events
+	case errors.Is(err, jetstream.ErrMissing) && o.Head != nil: // the stored head knows of events
 		o.Log = lineLog{strings.NewReader("")}
-		return func() error { return nil }, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
+	default:
+		o.Log, closeLog = log, c.openState(o, log)
 	}
-	o.Log = log
-	return c.openState(o, log), nil
+	clean, err := c.openPayloads(o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("payloads: %w", err), closeLog())
+	}
+	return func() error { return errors.Join(closeLog(), clean()) }, nil
+}
+
+// openPayloads opens the payload folder for reading. One that is gone is an empty one: every payload is missing then.
+func (c *verifyCmd) openPayloads(o *audit.Options) (clean func() error, err error) {
+	root, clean := c.Data.blobs(), func() error { return nil }
+	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
+		if root, err = os.MkdirTemp("", "holdfast-no-payloads-*"); err != nil {
+			return nil, err
+		}
+		clean = func() error { return os.Remove(root) }
+	}
+	dir, err := blob.OpenDir(root, blob.DirConfig{ReadOnly: true})
+	if err != nil {
+		return nil, errors.Join(err, clean())
+	}
+	o.Store, err = blob.NewStore(dir, blob.Config{})
+	return clean, err
 }
 
 // openState adds the projection, if it can be read; it is no evidence, and its loss no finding.
