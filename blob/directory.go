@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +45,7 @@ type Dir struct {
 	immutable bool
 	about     Description
 	onDisk    shards
+	turns     [64]sync.Mutex // by digest, see turn
 }
 
 var (
@@ -129,13 +131,7 @@ func (s *dirSpool) Discard() { s.temp.discard() }
 // commit gives t its name. From the link on, an error may leave the bytes stored.
 func (d *Dir) commit(ctx context.Context, t *temp, digest chain.Digest, size int64, until time.Time) (Location, bool, error) {
 	rec := record{until: until}
-	err := ctx.Err()
-	if err == nil {
-		err = d.seal(t, digest, rec)
-	}
-	if err == nil {
-		err = d.link(t, digest, "")
-	}
+	err := d.name(ctx, t, digest, rec)
 	created := err == nil
 	switch {
 	case errors.Is(err, fs.ErrExist), created && !d.xattrs:
@@ -147,17 +143,41 @@ func (d *Dir) commit(ctx context.Context, t *temp, digest chain.Digest, size int
 	case err != nil:
 		return Location{}, false, writeError(err)
 	}
+	return location(digest, size, rec), true, nil
+}
+
+// name seals and links t, durably unless its date stands in a sidecar, which confirm
+// sees to. A taken name is fs.ErrExist.
+func (d *Dir) name(ctx context.Context, t *temp, digest chain.Digest, rec record) error {
+	defer d.turn(digest)()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(d.path(digest)); err == nil {
+		return fs.ErrExist // no need to sync the bytes once more
+	}
+	if err := d.seal(t, digest, rec); err != nil {
+		return err
+	}
+	if err := d.link(t, digest, ""); err != nil || !d.xattrs {
+		return err
+	}
 	// Only now: a file with the flag cannot be linked.
 	if d.immutable {
-		err = setImmutable(t.File, true)
+		if err := setImmutable(t.File, true); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = d.settle(digest)
-	}
-	if err != nil {
-		return Location{}, false, writeError(err)
-	}
-	return location(digest, size, rec), true, nil
+	return d.settle(digest)
+}
+
+// turn waits until no other goroutine works on the file of digest, before the lock that
+// orders processes: waiting for a file's lock takes a thread, waiting here does not. It
+// also bounds the threads that wait for the disk.
+func (d *Dir) turn(digest chain.Digest) (unlock func()) {
+	mu := &d.turns[int(digest[0])%len(d.turns)]
+	mu.Lock()
+	return mu.Unlock
 }
 
 // seal makes the content of t durable, with its retention.
@@ -193,6 +213,7 @@ func (d *Dir) confirm(digest chain.Digest, until time.Time) (Location, error) {
 	if d.config.ReadOnly {
 		return Location{}, ErrReadOnly
 	}
+	defer d.turn(digest)()
 	rec, err := d.protect(f, digest, func(r *record) { r.extend(until) })
 	if err == nil {
 		err = f.Sync()
@@ -259,6 +280,7 @@ func (d *Dir) change(ctx context.Context, ref Ref, edit func(*record)) (Location
 	if d.config.ReadOnly {
 		return Location{}, ErrReadOnly
 	}
+	defer d.turn(ref.Digest)()
 	rec, err := d.protect(f, ref.Digest, edit)
 	if err == nil {
 		err = f.Sync()

@@ -696,3 +696,33 @@ func inOrder(t *testing.T, trace string, steps []string) {
 		require.True(t, found, "no %q where it belongs, in\n%s", step, trace)
 	}
 }
+
+// Threads are scarcer than goroutines, and a program that has 10,000 of them dies: thousands of writers must not
+// hold one each while they wait, neither for the same file nor for the disk.
+func TestDirManyWritersFewThreads(t *testing.T) {
+	for name, body := range map[string]func(int) string{
+		"the same bytes": func(int) string { return "payload" },
+		"other bytes":    func(i int) string { return fmt.Sprint("payload ", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := blob.NewStore(openDir(t, folder(t), blob.DirConfig{NoImmutable: true}), blob.Config{})
+			require.NoError(t, err)
+			before := threads(t)
+			var all sync.WaitGroup
+			for i := range 3000 {
+				all.Go(func() {
+					_, _, err := s.Put(t.Context(), strings.NewReader(body(i)), noon)
+					assert.NoError(t, err)
+				})
+			}
+			all.Wait()
+			assert.Less(t, threads(t)-before, 200, "the runtime keeps a thread once it has made it")
+		})
+	}
+}
+
+func threads(t testing.TB) int {
+	tasks, err := os.ReadDir("/proc/self/task")
+	require.NoError(t, err)
+	return len(tasks)
+}
