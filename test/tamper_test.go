@@ -561,7 +561,14 @@ func TestDamagedBlockFile(t *testing.T) {
 			left, err := os.ReadFile(found[0])
 			require.NoError(t, err)
 			assert.True(t, bytes.Equal(data, left), "verify changes no evidence")
-			require.NoError(t, os.Remove(c.state())) // or the service reads no further back than it has to
+			if part < 0.9 { // the service reads no further back than it has to; verify does
+				s := serve(t, c.data)
+				code, out, errs = s.cli("verify", "--data", c.data)
+				assert.Equal(t, 2, code, "%s\n%s\n%s", out, errs, s.log)
+				assert.Contains(t, out, "first bad event: ")
+				s.stop()
+			}
+			require.NoError(t, os.Remove(c.state()))
 			s, err := tryServe(t, c.data)
 			require.Error(t, err)
 			assert.Equal(t, 2, s.cmd.ProcessState.ExitCode(), err.Error())

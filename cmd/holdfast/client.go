@@ -67,7 +67,7 @@ func (c *clientFlags) told(err error) error {
 	var own *exitError
 	var connection *net.OpError
 	switch {
-	case err == nil, errors.As(err, &refused), errors.As(err, &own):
+	case err == nil, errors.As(err, &refused), errors.As(err, &own), errors.Is(err, chain.ErrDamaged):
 		return err
 	case errors.Is(err, context.Canceled):
 		return &exitError{exitFailed, "interrupted"}
