@@ -88,9 +88,12 @@ func (s *Submission) normalise() error {
 	return err
 }
 
-// parameter is what a kept parameter of a content type looks like: the characters of a boundary (RFC 2046
-// section 5.1.1), but no blanks, so that no sentence passes.
-var parameter = regexp.MustCompile(`^[A-Za-z0-9'()+_,./:=?-]{1,70}$`)
+// kept are the parameters of a content type that a processor needs, and how they must look: a charset that senders
+// use, and a boundary of the characters of RFC 2046 section 5.1.1, but without blanks, so that no sentence passes.
+var kept = map[string]*regexp.Regexp{
+	"charset":  regexp.MustCompile(`(?i)^(utf-(8|16|16le|16be|32)|us-ascii|iso-8859-\d{1,2}|windows-125\d|shift_jis|gb18030|big5)$`),
+	"boundary": regexp.MustCompile(`^[A-Za-z0-9'()+_,./:=?-]{1,70}$`),
+}
 
 // mediaType keeps type, subtype, charset and boundary of a content type (RFC 9110 section 8.3).
 func mediaType(declared string) (string, error) {
@@ -101,17 +104,21 @@ func mediaType(declared string) (string, error) {
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || !strings.Contains(kind, "/") {
 		return "", field("content_type", "must be a media type such as application/json")
 	}
-	kept := map[string]string{}
-	for _, name := range []string{"charset", "boundary"} {
-		if v := params[name]; parameter.MatchString(v) {
-			kept[name] = v
-		}
-	}
-	short := mime.FormatMediaType(kind, kept)
+	short := mime.FormatMediaType(kind, needed(params))
 	if short == "" || len(short) > chain.MaxContentType {
 		return "", field("content_type", "must be a media type of at most 200 bytes")
 	}
 	return short, nil
+}
+
+func needed(params map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, form := range kept {
+		if v := params[name]; form.MatchString(v) {
+			out[name] = v
+		}
+	}
+	return out
 }
 
 // Failure is a payload that failed elsewhere, handed over with what went wrong.

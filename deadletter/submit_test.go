@@ -131,6 +131,7 @@ func TestContentType(t *testing.T) {
 		{`multipart/mixed; boundary="gc0pJq0M:08jU534c0p"`, `multipart/mixed; boundary="gc0pJq0M:08jU534c0p"`},
 		{`text/plain; charset="John Q. Public"`, "text/plain"},
 		{"text/plain; charset=jqp@example.org", "text/plain"},
+		{"text/plain; charset=JOHNDOE", "text/plain"},
 		{"text/plain; charset=" + strings.Repeat("x", 71), "text/plain"},
 		{"text/plain; =", "text/plain"},
 		{"application/x-" + strings.Repeat("x", 186), "application/x-" + strings.Repeat("x", 186)},
