@@ -53,6 +53,7 @@ const (
 	codeCharset         = "parse.charset"
 	codeSyntax          = "parse.json_syntax"
 	codeTruncated       = "parse.json_truncated"
+	codeExpansion       = "parse.expansion_limit"
 	codeDepth           = "parse.json_depth"
 	codeDuplicateKey    = "parse.json_duplicate_key"
 	codeSurrogate       = "parse.json_lone_surrogate"
@@ -110,7 +111,7 @@ var codes = []CodeInfo{
 	{"parse.gzip_checksum", Exception, Resend, "the compressed stream fails its checksum"},
 	{"parse.archive_invalid", Exception, Human, "the archive contradicts itself"},
 	{"parse.archive_path", Exception, Human, "an archive member leaves its folder"},
-	{"parse.expansion_limit", Exception, Human, "expands beyond the limit"},
+	{codeExpansion, Exception, Human, "expands beyond the limits: of bytes, or of values in a document"},
 	{"parse.multipart_truncated", Exception, Resend, "the multipart body lacks its end"},
 	{"parse.pdf_encrypted", Exception, Human, "the PDF is encrypted"},
 	{"parse.pdf_truncated", Exception, Resend, "the PDF lacks its end"},

@@ -9,10 +9,13 @@ import (
 )
 
 // Limits of the JSON that is read. Go's own limit of 10,000 levels is far too generous for
-// a report, and a number of thousands of digits is an attack on exact arithmetic.
+// a report, and a number of thousands of digits is an attack on exact arithmetic. A value of
+// two bytes takes up to a hundred times that in memory, so values are counted as well as bytes.
 const (
 	maxDepth  = 64
 	maxNumber = 128
+	maxText   = 8 << 20 // bytes
+	maxValues = 200_000 // of all levels together
 )
 
 type object = map[string]any
@@ -52,12 +55,20 @@ func pointer(path ...string) string {
 
 // decode reads one JSON text (RFC 8259, UTF-8 without byte-order mark) strictly: no
 // invalid UTF-8, no half characters, no repeated names, nothing after the value, bounded
-// depth, numbers within the range of a 64-bit float. Numbers keep their spelling.
+// depth and size, numbers within the range of a 64-bit float. Numbers keep their spelling.
 func decode(data []byte) (any, *fault) {
+	if len(data) > maxText {
+		return nil, &fault{code: codeExpansion}
+	}
+	return decodeWithin(data, maxValues)
+}
+
+// decodeWithin decodes a text of any length with at most so many values.
+func decodeWithin(data []byte, values int) (any, *fault) {
 	if f := checkUTF8(data); f != nil {
 		return nil, f
 	}
-	s := scanner{data: data}
+	s := scanner{data: data, values: values}
 	v, f := s.value()
 	if f != nil {
 		return nil, f
@@ -88,9 +99,10 @@ func checkUTF8(data []byte) *fault {
 }
 
 type scanner struct {
-	data  []byte
-	pos   int
-	depth int
+	data   []byte
+	pos    int
+	depth  int
+	values int // that may still come
 }
 
 func (s *scanner) space() {
@@ -123,6 +135,9 @@ func (s *scanner) unexpected() *fault {
 }
 
 func (s *scanner) value() (any, *fault) {
+	if s.values--; s.values < 0 {
+		return nil, &fault{code: codeExpansion}
+	}
 	switch c := s.next(); c {
 	case '{':
 		return s.nested(s.object)

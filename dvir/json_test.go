@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -59,6 +60,9 @@ func TestDecodeFaults(t *testing.T) {
 		{"endless number", "[" + strings.Repeat("9", maxNumber+1) + "]", codeNumberRange, "/0"},
 		{"too deep", nest(maxDepth + 1), codeDepth, strings.Repeat("/0", maxDepth)},
 		{"far too deep and cut", strings.Repeat(`{"a":`, 1_000_000), codeDepth, ""},
+		{"too many values", "[" + strings.Repeat("{},", maxValues-1) + "{}]", codeExpansion, "/199999"},
+		{"too long", `"` + strings.Repeat("a", maxText-1) + `"`, codeExpansion, ""},
+		{"too long and not UTF-8", "\xff" + strings.Repeat(" ", maxText), codeExpansion, ""},
 		{"second document", `{} {}`, codeTrailing, ""},
 		{"NUL padding", "{}\x00\x00", codeTrailing, ""},
 		{"stray brace", `{}}`, codeTrailing, ""},
@@ -88,8 +92,34 @@ func TestDecodeKeepsSpelling(t *testing.T) {
 	require.Nil(t, f)
 	assert.Equal(t, v, again)
 
-	_, f = decode([]byte(nest(maxDepth)))
-	assert.Nil(t, f)
+	for _, in := range []string{nest(maxDepth), "[" + strings.Repeat("{},", maxValues-2) + "{}]", `"` + strings.Repeat("a", maxText-2) + `"`} {
+		_, f = decode([]byte(in))
+		assert.Nil(t, f)
+	}
+}
+
+// A payload cannot make the service hold many times its own size: the most that the store takes, 64 MiB, filled
+// with the smallest values, alone and within a report.
+func TestDecodeBoundsMemory(t *testing.T) {
+	const size = 64 << 20
+	p, err := New(Config{})
+	require.NoError(t, err)
+	for _, tc := range []struct{ start, item string }{
+		{"[", "{},"},
+		{`{"schema_version":"1.0","dvir_id":"x","extensions":{"x":[`, "{},"},
+		{"[", "[],"},
+		{"[", "0,"},
+	} {
+		for _, bytes := range []int{size, maxText} {
+			data := []byte(tc.start + strings.Repeat(tc.item, (bytes-len(tc.start))/len(tc.item)))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r := p.Process(Input{Data: data, ContentType: "application/json"}, nil)
+			runtime.ReadMemStats(&after)
+			assert.Equal(t, codeExpansion, r.Code)
+			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
+		}
+	}
 }
 
 // FuzzDecode compares with encoding/json: it accepts whatever we accept, with the same
@@ -98,7 +128,7 @@ func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{`{"vehicle":{"vin":"\ud83d\ude9a"},"defects":[1,-2.5e3,true,null]}`, `{"a":1,"a":2}`, `"\ud800"`, `[1e999]`, "\xff", nest(65), `{} {}`, `[01]`} {
 		f.Add([]byte(seed))
 	}
-	own := map[string]bool{codeCharset: true, codeDuplicateKey: true, codeDepth: true, codeNumberRange: true, codeSurrogate: true}
+	own := map[string]bool{codeCharset: true, codeDuplicateKey: true, codeDepth: true, codeNumberRange: true, codeSurrogate: true, codeExpansion: true}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, fault := decode(data)
 		std, accepted := decodeStd(data)

@@ -66,7 +66,7 @@ func (m *Memory) remember(digest [sha256.Size]byte, id identity, r *Record) {
 // ReadingOf reads the odometer back out of a stored record; false when the record has
 // none, or is no record.
 func ReadingOf(recordJSON []byte) (Reading, bool) {
-	v, f := decode(recordJSON)
+	v, f := decodeWithin(recordJSON, maxValues+10*maxFindings) // the report's, and those of its warnings
 	if f != nil {
 		return Reading{}, false
 	}

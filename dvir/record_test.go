@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,4 +214,19 @@ func TestMemory(t *testing.T) {
 	r := settle(marked)
 	assert.Equal(t, dvir.Duplicate, r.Outcome)
 	assert.Equal(t, []dvir.Finding{{Code: "ingest.logical"}, {Code: "parse.utf8_bom", Warning: true}}, r.Findings)
+}
+
+// A record is longer than its report and has more values; what was admitted can still be read back.
+func TestReadingOfLongRecord(t *testing.T) {
+	p := newProcessor(t, dvir.Config{})
+	for name, extensions := range map[string]string{
+		"bytes":  `{"x":"` + strings.Repeat(`\n`, 4<<20-8<<10) + `"}`,
+		"values": `{"x":[0` + strings.Repeat(",0", 199_000) + `]}`,
+	} {
+		r := admitted(t, p, jsonInput(vary(t, closed, edit{"/extensions", extensions})))
+		require.NotNil(t, r.Reading)
+		back, ok := dvir.ReadingOf(r.JSON)
+		require.True(t, ok, name)
+		require.Equal(t, r.Reading.Metres, back.Metres)
+	}
 }
