@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-dvir/holdfast/deadletter"
 )
 
-// run takes one letter from lease to outcome. Once leased, it is finished even if the service is stopping.
+// run takes one letter from lease to outcome. Once leased, it has an outcome or is given back, even if the service
+// is stopping.
 func (p *Pool) run(ctx context.Context, l chain.Letter, worker string) {
 	size, err := p.attempt(ctx, l, worker)
 	var refused *chain.TransitionError
@@ -39,7 +40,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fault names an error by what it is, not by its text.
+// fault names an error, the first of several, by what it is, not by its text.
 func fault(err error) string {
 	switch {
 	case errors.Is(err, deadletter.ErrUnavailable):
@@ -47,18 +48,22 @@ func fault(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
 	}
+	var joined interface{ Unwrap() []error }
+	for errors.As(err, &joined) {
+		err = joined.Unwrap()[0]
+	}
 	return fmt.Sprintf("%T", err)
 }
 
 // attempt leases, runs and settles a letter, and tells the log size at which that shows. A lease is not asked for
-// once the service is stopping, and not given up half-way.
-func (p *Pool) attempt(ctx context.Context, l chain.Letter, worker string) (uint64, error) {
+// once stopping is done, and not forgotten half-way.
+func (p *Pool) attempt(stopping context.Context, l chain.Letter, worker string) (uint64, error) {
 	unlock := p.lock(l.Losses > 0)
 	defer unlock()
-	if ctx.Err() != nil {
-		return 0, ctx.Err()
+	if stopping.Err() != nil {
+		return 0, stopping.Err()
 	}
-	ctx = context.WithoutCancel(ctx)
+	ctx := context.WithoutCancel(stopping)
 	asking, cancel := context.WithTimeout(ctx, finishFor)
 	defer cancel()
 	job, err := p.cfg.Queue.Lease(asking, l.Ref, worker, p.cfg.LeaseFor)
@@ -68,7 +73,7 @@ func (p *Pool) attempt(ctx context.Context, l chain.Letter, worker string) (uint
 	if job.Letter.Lease.Alone && l.Losses == 0 {
 		return job.Letter.LastSeq + 1, p.release(ctx, job)
 	}
-	return p.settle(ctx, job)
+	return p.settle(stopping, job)
 }
 
 // lock joins the running letters, or waits until it is the only one.
@@ -82,8 +87,9 @@ func (p *Pool) lock(alone bool) (unlock func()) {
 }
 
 // settle processes a leased letter and records the outcome.
-func (p *Pool) settle(ctx context.Context, job deadletter.Job) (uint64, error) {
-	result, err := p.process(ctx, job)
+func (p *Pool) settle(stopping context.Context, job deadletter.Job) (uint64, error) {
+	result, err := p.process(stopping, job)
+	ctx := context.WithoutCancel(stopping)
 	var seq uint64
 	if err == nil {
 		seq, err = p.record(ctx, job, result)
@@ -112,8 +118,8 @@ func insist(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// record tells the queue what came of a letter. A result that no event can hold is a defect of the processor:
-// the letter goes to a person.
+// record tells the queue what came of a letter. A result that no event can hold is a defect of the processor, a
+// record that the store does not take one of the payload: the letter goes to a person.
 func (p *Pool) record(ctx context.Context, job deadletter.Job, result Result) (seq uint64, err error) {
 	err = insist(ctx, func(ctx context.Context) error {
 		var r deadletter.Receipt
@@ -126,7 +132,12 @@ func (p *Pool) record(ctx context.Context, job deadletter.Job, result Result) (s
 		}
 		var unfit *chain.FieldError
 		var unreadable *chain.GrammarError
-		if errors.As(err, &unfit) || errors.As(err, &unreadable) || result == (Result{}) {
+		var large *blob.TooLargeError
+		switch {
+		case errors.As(err, &large):
+			r, err = p.cfg.Queue.FailJob(ctx, job, deadletter.Breakdown{Stage: chain.StageParse, Code: codeExpansion,
+				Rules: rules, Summary: "the record is larger than the limit of the store"})
+		case errors.As(err, &unfit), errors.As(err, &unreadable), result == Result{}:
 			r, err = p.cfg.Queue.FailJob(ctx, job, deadletter.Breakdown{Stage: chain.StageParse, Code: codeUnfit,
 				Rules: rules, Summary: "the processor gave a result that cannot be recorded"})
 		}
@@ -141,13 +152,23 @@ const (
 	rules           = "process-1"
 	codeUnavailable = "ingest.payload_unavailable" // the bytes are gone or damaged
 	codeUnfit       = "parse.unclassified"
+	codeExpansion   = "parse.expansion_limit"
 )
+
+// errStopped is why work that outlasts stopGrace is given up.
+var errStopped = errors.New("the service stopped before the processor was done")
 
 // process reads the payload and runs the processor. Lost or damaged bytes are a finding about the letter, not a
 // fault to retry; so is a processor that takes longer than the lease.
-func (p *Pool) process(ctx context.Context, job deadletter.Job) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.LeaseFor)
+func (p *Pool) process(stopping context.Context, job deadletter.Job) (Result, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(stopping), p.cfg.LeaseFor)
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(stopping, func() {
+		pause(ctx, stopGrace)
+		stop(errStopped)
+	})()
 	payload, err := p.cfg.Store.Get(ctx, blob.Ref{Digest: job.Letter.Ref, Version: job.Letter.BlobVersion})
 	var corrupt *blob.CorruptError
 	var large *blob.TooLargeError
@@ -161,12 +182,37 @@ func (p *Pool) process(ctx context.Context, job deadletter.Job) (Result, error) 
 	case err != nil:
 		return Result{}, err
 	}
-	r, err := p.guarded(ctx, job, payload)
-	if err != nil && ctx.Err() != nil {
+	r, err := p.timed(ctx, job, payload)
+	if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) {
 		return broken(deadletter.Breakdown{Stage: chain.StageParse, Signal: deadletter.Signal{Type: "timeout"}, Rules: rules,
 			Summary: "the processor took too long"}), nil
 	}
 	return r, err
+}
+
+// timed runs the processor for as long as ctx lasts. One that goes on all the same is left behind: what it gives
+// then is dropped, and the letter's lease is over.
+func (p *Pool) timed(ctx context.Context, job deadletter.Job, payload []byte) (Result, error) {
+	type answer struct {
+		r   Result
+		err error
+	}
+	given := make(chan answer, 1)
+	go func() {
+		r, err := p.guarded(ctx, job, payload)
+		given <- answer{r, err}
+	}()
+	select {
+	case a := <-given:
+		return a.r, a.err
+	case <-ctx.Done():
+	}
+	select { // a result that is there counts
+	case a := <-given:
+		return a.r, a.err
+	default:
+		return Result{}, context.Cause(ctx)
+	}
 }
 
 // guarded runs the processor; a panic is a crash that this payload caused.

@@ -98,7 +98,7 @@ func summary(r dvir.Result) string {
 
 // history looks up the last odometer reading of a unit in the record stored last. It keeps the first error of
 // the store: rules that could not look back must not judge. A record that is lost or damaged is for verify to
-// find; it does not hold up the unit's later reports.
+// find, and one larger than the limit of today stays so; neither holds up the unit's later reports.
 type history struct {
 	ctx context.Context
 	b   *Builtin
@@ -113,7 +113,9 @@ func (h *history) LastReading(unit string) (dvir.Reading, bool) {
 		return dvir.Reading{}, false
 	}
 	record, err := h.b.Store.Get(h.ctx, blob.Ref{Digest: ref})
-	if _, damaged := errors.AsType[*blob.CorruptError](err); damaged || errors.Is(err, blob.ErrNotFound) {
+	_, damaged := errors.AsType[*blob.CorruptError](err)
+	_, large := errors.AsType[*blob.TooLargeError](err)
+	if damaged || large || errors.Is(err, blob.ErrNotFound) {
 		return dvir.Reading{}, false
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/chain/chaintest"
 	"github.com/holdfast-dvir/holdfast/deadletter"
 	"github.com/holdfast-dvir/holdfast/dvir"
 	"github.com/holdfast-dvir/holdfast/process"
@@ -183,25 +184,68 @@ func TestBuiltinWithoutHistory(t *testing.T) {
 	require.Equal(t, uint64(1), b.letters()[r.PayloadRef].Attempt)
 }
 
-// A record that is lost is for verify to find: the unit's later reports are judged without it.
+// A record that is lost or damaged is for verify to find: the unit's later reports are judged without it. So they
+// are when the record is larger than today's limit.
 func TestBuiltinLostHistory(t *testing.T) {
 	_, all := samples(t)
-	b := newBench(t)
-	stop := b.start(builtin(b))
-	first, _ := b.run(named(t, all, "a01"))
-	require.NoError(t, b.state.Wait(t.Context(), first.LastSeq))
-	stop()
-	b.memory.Remove(blob.Ref{Digest: first.RecordRef})
-	_, r := b.handOver(named(t, all, "f33"))
+	for name, spoil := range map[string]func(b *bench, first blob.Ref){
+		"lost":    func(b *bench, first blob.Ref) { b.memory.Remove(first) },
+		"damaged": func(b *bench, first blob.Ref) { require.NoError(b.t, b.memory.Tamper(first, []byte("x"))) },
+		"too large": func(b *bench, _ blob.Ref) {
+			var err error
+			b.store, err = blob.NewStore(b.memory, blob.Config{MaxSize: 10_000})
+			require.NoError(b.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			stop := b.start(builtin(b))
+			first := b.ingestJSON(extended(t, named(t, all, "a01"), 20_000)).PayloadRef
+			b.eventually(func() bool { return b.letters()[first].Disposition == chain.Resolved })
+			l := b.letters()[first]
+			require.NoError(t, b.state.Wait(t.Context(), l.LastSeq))
+			stop()
+			spoil(b, blob.Ref{Digest: l.RecordRef})
+			_, r := b.handOver(named(t, all, "f33"))
+			b.start(builtin(b))
+			b.eventually(func() bool { return b.letters()[r.PayloadRef].OutcomeCode == "ingest.conflict" })
+		})
+	}
+}
+
+// A record that the store does not take goes to a person: no later attempt makes it smaller.
+func TestBuiltinRecordTooLarge(t *testing.T) {
+	_, all := samples(t)
+	data := extended(t, named(t, all, "a01"), 10)
+	b := newBenchOver(t, &chaintest.Log{}, blob.Config{MaxSize: int64(len(data))})
 	b.start(builtin(b))
-	b.eventually(func() bool { return b.letters()[r.PayloadRef].OutcomeCode == "ingest.conflict" })
+	ref := b.ingestJSON(data).PayloadRef
+	b.eventually(func() bool { return b.letters()[ref].Disposition == chain.DeadLetter })
+	require.Equal(t, "parse.expansion_limit", b.letters()[ref].OutcomeCode)
+	require.Equal(t, 1, b.events(string(data))[chain.TypeAttempt])
+}
+
+// extended is a sample without white space and with an extension of so many bytes.
+func extended(t *testing.T, s sample, size int) []byte {
+	data, err := os.ReadFile(filepath.Join(corpus, s.Name))
+	require.NoError(t, err)
+	var report map[string]any
+	require.NoError(t, json.Unmarshal(data, &report))
+	report["extensions"] = map[string]any{"x": strings.Repeat("a", size)}
+	data, err = json.Marshal(report)
+	require.NoError(t, err)
+	return data
 }
 
 // handOver ingests a sample as JSON.
 func (b *bench) handOver(s sample) ([]byte, deadletter.Receipt) {
 	data, err := os.ReadFile(filepath.Join(corpus, s.Name))
 	require.NoError(b.t, err)
+	return data, b.ingestJSON(data)
+}
+
+func (b *bench) ingestJSON(data []byte) deadletter.Receipt {
 	r, err := b.Ingest(b.t.Context(), deadletter.Submission{Body: bytes.NewReader(data), ContentType: "application/json"})
 	require.NoError(b.t, err)
-	return data, r
+	return r
 }

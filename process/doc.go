@@ -11,6 +11,8 @@
 //	Due (projection) -> Queue.Lease -> Store.Get -> Processor.Process -> Queue.Complete | Queue.FailJob
 //
 // A processor that panics has shown that this payload crashes it: the letter is quarantined at once. One that takes
-// longer than the lease has failed for now, which uses an attempt. A fault of our own (the store cannot be read)
-// gives the letter back at no cost; it then waits, longer each time, so that others get their turn.
+// longer than the lease has failed for now, which uses an attempt; if it does not heed its context, it is left running
+// and its late result is dropped. A fault of our own (the store cannot be read) gives the letter back at no cost; it
+// then waits, longer each time, so that others get their turn. The end of the service, after a short grace, gives
+// back what runs likewise.
 package process

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -35,9 +36,9 @@ type Pool struct {
 
 	mu     sync.Mutex // owns what follows
 	busy   map[chain.Digest]hold
-	faults map[chain.Digest]int // of ours, in a row
-	passed bool                 // a due letter was passed over because it runs
-	wake   chan struct{}        // and does not run any more
+	faults map[chain.Digest]faults
+	passed bool          // a due letter was passed over because it runs
+	wake   chan struct{} // and does not run any more
 }
 
 // hold keeps a letter from being handed out: while it runs, until the projection shows what came of it, and for a
@@ -45,6 +46,12 @@ type Pool struct {
 type hold struct {
 	size  uint64 // of the log, at which the outcome shows
 	until time.Time
+}
+
+// faults are ours, in a row, at one letter.
+type faults struct {
+	count int
+	last  time.Time
 }
 
 // running is the size in the hold of a letter that has no outcome yet.
@@ -55,6 +62,8 @@ const (
 	expiryGrace  = 10 * time.Second       // clocks of instances may differ by this much
 	faultPause   = time.Second            // of a worker after a fault of ours; its letter waits longer each time
 	maxAside     = time.Minute            // that a letter waits after faults of ours
+	faultMemory  = 10 * maxAside          // faults this long ago are forgotten: the letter may be closed
+	stopGrace    = 3 * time.Second        // for what runs, once the service is stopping
 	refusedPause = 20 * time.Millisecond  // of a worker whose letter somebody else has
 	recordPause  = 100 * time.Millisecond // before an outcome is recorded again
 	finishFor    = 30 * time.Second       // how long recording an outcome may take
@@ -73,28 +82,35 @@ func NewPool(cfg Config) *Pool {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Pool{cfg: cfg, work: make(chan chain.Letter), wake: make(chan struct{}, 1),
-		busy: map[chain.Digest]hold{}, faults: map[chain.Digest]int{}}
+		busy: map[chain.Digest]hold{}, faults: map[chain.Digest]faults{}}
 }
 
-// Run processes due letters until ctx is done, then waits for those that are running. It returns nil or a fault
-// of the queue or projection that ended it.
+// Run processes due letters until ctx is done. Those that are running then have 3 seconds to end; what has not
+// ended by then is given back at no cost, and its result is dropped whenever it comes. Run returns nil or a fault of
+// the queue or projection that ended it.
 func (p *Pool) Run(ctx context.Context) error {
 	if err := p.reclaim(ctx); err != nil {
 		return ended(ctx, err)
 	}
-	var workers sync.WaitGroup
+	working, end := context.WithCancelCause(ctx)
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // until the last worker is done
+	defer unwatch()
+	var workers, watch sync.WaitGroup
+	watch.Go(func() { end(p.watch(watching)) })
 	for i := range p.cfg.Workers {
 		worker := fmt.Sprintf("%s/%d", p.cfg.Node, i)
 		workers.Go(func() {
 			for l := range p.work {
-				p.run(ctx, l, worker)
+				p.run(working, l, worker)
 			}
 		})
 	}
-	err := p.schedule(ctx)
+	end(p.schedule(working))
 	close(p.work)
 	workers.Wait()
-	return ended(ctx, err)
+	unwatch()
+	watch.Wait()
+	return ended(ctx, context.Cause(working))
 }
 
 // ended turns the end of ctx into success: it is how Run is told to stop.
@@ -126,13 +142,7 @@ func (p *Pool) reclaim(ctx context.Context) error {
 
 // schedule hands out due letters and sleeps until the projection changes or the next one comes due.
 func (p *Pool) schedule(ctx context.Context) error {
-	for expiry := time.Now(); ; {
-		if now := time.Now(); !now.Before(expiry) {
-			expiry = now.Add(expiryEvery)
-			if err := p.expire(ctx, now); err != nil {
-				return err
-			}
-		}
+	for {
 		changed := p.cfg.State.Changed()
 		letters, next, err := p.due()
 		if err != nil {
@@ -148,24 +158,23 @@ func (p *Pool) schedule(ctx context.Context) error {
 		if len(letters) > 0 {
 			continue
 		}
-		if err := p.wait(ctx, changed, next, expiry); err != nil {
+		if err := p.wait(ctx, changed, next); err != nil {
 			return err
 		}
 	}
 }
 
-// wait sleeps until changed, until a letter that was passed over is free, the earlier of the two times, or the
-// end of ctx.
-func (p *Pool) wait(ctx context.Context, changed <-chan struct{}, next, expiry time.Time) error {
-	if next.IsZero() || next.After(expiry) {
-		next = expiry
+// wait sleeps until changed, until a letter that was passed over is free, until next if there is one, or the end
+// of ctx.
+func (p *Pool) wait(ctx context.Context, changed <-chan struct{}, next time.Time) error {
+	var timer <-chan time.Time
+	if !next.IsZero() {
+		timer = time.After(time.Until(next))
 	}
-	timer := time.NewTimer(time.Until(next))
-	defer timer.Stop()
 	select {
 	case <-changed:
 	case <-p.wake:
-	case <-timer.C:
+	case <-timer:
 	case <-ctx.Done():
 	}
 	return ctx.Err()
@@ -208,8 +217,9 @@ func (p *Pool) done(ref chain.Digest, size uint64, fault bool) {
 	defer p.mu.Unlock()
 	h := hold{size: size}
 	if fault {
-		h.until = time.Now().Add(min(faultPause<<min(p.faults[ref], 10), maxAside))
-		p.faults[ref]++
+		n, now := p.faults[ref].count, time.Now()
+		h.until = now.Add(min(faultPause<<min(n, 10), maxAside))
+		p.faults[ref] = faults{n + 1, now}
 	} else {
 		delete(p.faults, ref)
 	}
@@ -220,6 +230,25 @@ func (p *Pool) done(ref chain.Digest, size uint64, fault bool) {
 		default:
 		}
 	}
+}
+
+// watch looks after leases and the memory of faults until ctx is done, however busy the workers are.
+func (p *Pool) watch(ctx context.Context) error {
+	for ; ctx.Err() == nil; pause(ctx, expiryEvery) {
+		now := time.Now()
+		p.forget(now.Add(-faultMemory))
+		if err := p.expire(ctx, now); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// forget drops the faults whose last was before then.
+func (p *Pool) forget(then time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.faults, func(_ chain.Digest, f faults) bool { return f.last.Before(then) })
 }
 
 // expire gives back letters whose lease ran out: their worker is gone. What still runs here gets more time, and

@@ -1,14 +1,17 @@
 package process_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -76,6 +79,9 @@ func (s *script) Process(ctx context.Context, job deadletter.Job, payload []byte
 		panic("John Q. Public")
 	case "wait":
 		<-s.gate
+	case "deaf": // to its context
+		<-s.gate
+		return process.Result{}, errors.New("John Q. Public")
 	case "slow":
 		<-ctx.Done()
 		return process.Result{}, ctx.Err()
@@ -83,10 +89,13 @@ func (s *script) Process(ctx context.Context, job deadletter.Job, payload []byte
 		if s.faulty.Load() {
 			return process.Result{}, errors.New("John Q. Public")
 		}
-	case "once": // fails at the first try
+	case "once", "worn": // fails at the first try
 		if job.Letter.Lease.Attempt == 1 {
 			return process.Result{Breakdown: &deadletter.Breakdown{Stage: chain.StageDispatch,
 				Signal: deadletter.Signal{Type: "timeout"}, Rules: "script-1"}}, nil
+		}
+		if word == "worn" {
+			return process.Result{}, errors.New("John Q. Public")
 		}
 	case "bad":
 		return process.Result{Breakdown: &deadletter.Breakdown{Stage: chain.StageParse, Code: "parse.schema", Rules: "script-1"}}, nil
@@ -111,14 +120,15 @@ type bench struct {
 	*deadletter.Queue
 }
 
-func newBench(t testing.TB) *bench { return newBenchOver(t, &chaintest.Log{}) }
+func newBench(t testing.TB) *bench { return newBenchOver(t, &chaintest.Log{}, blob.Config{}) }
 
-func newBenchOver(t testing.TB, log *chaintest.Log) *bench {
+func newBenchOver(t testing.TB, log *chaintest.Log, limits blob.Config) *bench {
 	state, err := projection.Open(filepath.Join(t.TempDir(), "state.db"))
 	require.NoError(t, err)
 	state.Pause = time.Millisecond
 	b := &bench{t: t, log: log, memory: &blobtest.Memory{}, state: state, script: newScript()}
-	b.store = blobtest.Store(t, b.memory)
+	b.store, err = blob.NewStore(b.memory, limits)
+	require.NoError(t, err)
 	b.Queue, err = deadletter.Open(t.Context(), deadletter.Config{Log: log, Store: b.store, State: state, Origin: "test/log"})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -234,8 +244,8 @@ func TestEveryLetterOnce(t *testing.T) {
 
 func TestTwoPoolsShare(t *testing.T) {
 	log := &chaintest.Log{}
-	one := newBenchOver(t, log)
-	two := newBenchOver(t, log)
+	one := newBenchOver(t, log, blob.Config{})
+	two := newBenchOver(t, log, blob.Config{})
 	two.memory, two.store, two.script = one.memory, one.store, one.script
 	one.start()
 	two.start(func(c *process.Config) { c.Node = "node-2" })
@@ -388,6 +398,112 @@ func TestShutdownAtAnyMoment(t *testing.T) {
 	}
 }
 
+// A processor that does not heed its context does not hold up the end of the service, and its letter loses nothing.
+func TestShutdownLeavesTheDeafBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ref := b.ingest("deaf")
+		for i := range 3 {
+			stop := b.start()
+			b.eventually(func() bool { return b.script.count("deaf") == i+1 })
+			asked := time.Now()
+			stop()
+			require.Less(t, time.Since(asked), 5*time.Second)
+			require.NoError(t, b.state.Wait(t.Context(), uint64(len(b.log.Lines())-1)))
+			l := b.letters()[ref]
+			require.Nil(t, l.Lease)
+			require.True(t, l.Due(time.Now()))
+			require.Zero(t, l.Attempt)
+			require.Zero(t, l.Losses)
+		}
+		before := len(b.log.Lines())
+		close(b.script.gate)
+		synctest.Wait()
+		require.Len(t, b.log.Lines(), before, "what comes late is dropped")
+	})
+}
+
+// What heeds its context is not a breakdown either when the service stops.
+func TestShutdownIsNoTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ref := b.ingest("slow")
+		stop := b.start()
+		b.eventually(func() bool { return b.script.count("slow") == 1 })
+		stop()
+		require.Equal(t, chain.Received, b.letters()[ref].Disposition)
+		require.Equal(t, 1, b.events("slow")[chain.TypeAttemptLost])
+	})
+}
+
+func TestDeafIsTransient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.start(func(c *process.Config) { c.Workers = 1 })
+		b.ingest("deaf")
+		b.ingest("good")
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, chain.Resolved, b.letter("good").Disposition)
+		require.Equal(t, "parse.timeout", b.letter("deaf").OutcomeCode)
+		close(b.script.gate)
+	})
+}
+
+// A lease is extended while its letter runs, even if every worker is busy and letters wait to be handed out.
+func TestLeasesOfBusyWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		var slow atomic.Bool
+		b.memory.Fail = func(op string, _ chain.Digest) error {
+			if op == "put" && slow.Load() {
+				time.Sleep(25 * time.Second)
+			}
+			return nil
+		}
+		for i := range 10 {
+			b.ingest(fmt.Sprint("payload ", i))
+		}
+		slow.Store(true)
+		b.start(func(c *process.Config) { c.Workers, c.LeaseFor = 1, time.Second })
+		time.Sleep(20 * time.Second)
+		attempts := 0
+		for i := range 10 {
+			attempts += b.events(fmt.Sprint("payload ", i))[chain.TypeAttempt]
+		}
+		require.Equal(t, 2, attempts, "one lease, extended once")
+		slow.Store(false)
+		time.Sleep(10 * time.Second)
+		for _, l := range b.letters() {
+			require.Equal(t, chain.Resolved, l.Disposition)
+			require.Equal(t, uint64(1), l.Attempt)
+			require.Zero(t, l.Losses)
+		}
+	})
+}
+
+// What is known of faults is forgotten with time: a letter may be closed by hand and never run again.
+func TestFaultsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ref := b.ingest("worn")
+		var said bytes.Buffer
+		pool := process.NewPool(process.Config{Queue: b.Queue, State: b.state, Store: b.store, Processor: b.script, Node: "node-1",
+			Log: slog.New(slog.NewTextHandler(&said, nil))})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { assert.NoError(t, pool.Run(ctx)) })
+		b.eventually(func() bool { return pool.Faulty() == 1 && b.letters()[ref].Lease == nil })
+		_, err := b.Resolve(t.Context(), ref, deadletter.Order{Actor: "op", Reason: "handled"})
+		require.NoError(t, err)
+		time.Sleep(20 * time.Minute)
+		require.Zero(t, pool.Faulty())
+		cancel()
+		running.Wait()
+		require.Contains(t, said.String(), "fault=*errors.errorString")
+		require.NotContains(t, said.String(), "Public")
+	})
+}
+
 func TestReclaim(t *testing.T) {
 	b := newBench(t)
 	for _, payload := range []string{"lost a", "lost b", "other"} {
@@ -462,7 +578,7 @@ func TestLogInTrouble(t *testing.T) {
 			return i%8 == 0, errors.New("timeout")
 		}
 		return false, nil
-	}})
+	}}, blob.Config{})
 	for i := range 20 {
 		b.ingest(fmt.Sprint("payload ", i))
 	}
@@ -480,7 +596,7 @@ func TestReclaimWaitsForTheLog(t *testing.T) {
 			return false, errors.New("no quorum")
 		}
 		return false, nil
-	}})
+	}}, blob.Config{})
 	_, err := b.Lease(t.Context(), b.ingest("payload"), "node-1/0", time.Hour)
 	require.NoError(t, err)
 	require.NoError(t, b.state.Wait(t.Context(), uint64(len(b.log.Lines())-1)))
