@@ -5,8 +5,10 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // maxMetres bounds a plausible odometer: 3,000,000 miles, beyond the life of any truck.
@@ -131,6 +133,9 @@ func (i *inspector) defects() {
 	removed := textOf(member(i.report, "next_driver_review"), "not_required_reason") == "towed_unit_removed"
 	for n, d := range objects(i.report, "defects") {
 		at := func(name string) string { return pointer("defects", strconv.Itoa(n), name) }
+		if words := textOf(d, "description"); textOf(d, "code") == "OTHER" && utf8.RuneCountInString(words) >= 3 && wordless(words) {
+			i.find(codeDescription, at("description"))
+		}
 		open := textOf(d, "repair_status") == "open"
 		id := textOf(d, "trailer_id")
 		if textOf(d, "unit") == "trailer" && id != "" && len(trailers) > 0 && !trailers[id] {
@@ -146,6 +151,11 @@ func (i *inspector) defects() {
 			i.find(codeReviewMissing, "/next_driver_review/not_required_reason")
 		}
 	}
+}
+
+// wordless tells text without a letter or digit: long enough for the schema, and still no description.
+func wordless(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 }
 
 func (i *inspector) distances() {

@@ -82,6 +82,7 @@ const (
 	codeTextControl     = "validate.text_control"
 	codeUnidentified    = "validate.vehicle_unidentified"
 	codeTrailerUnknown  = "validate.trailer_unknown"
+	codeDescription     = "validate.defect_description_missing"
 	codeReviewMissing   = "validate.next_driver_review_missing"
 	codeCertInconsist   = "validate.certification_inconsistent"
 	codeContradiction   = "validate.safety_contradiction"
@@ -154,7 +155,7 @@ var codes = []CodeInfo{
 	{codeScale, Exception, Human, "a severity score that is not a whole number from 0 to 100"},
 	{codeBand, Exception, Human, "severity score and band disagree"},
 	{codeDefectUnknown, Exception, AfterFix, "a part code outside the contract and the aliases"},
-	{"validate.defect_description_missing", Exception, Human, "a defect of part OTHER without words"},
+	{codeDescription, Exception, Human, "a defect of part OTHER without words"},
 	{codeTimeFuture, Exception, Human, "later than receipt by more than clocks differ"},
 	{codeTextControl, AdmitWithWarning, None, "control or direction-changing characters in a text; noted, never the code of a result"},
 

@@ -168,6 +168,8 @@ func TestKinds(t *testing.T) {
 
 		{"flag without defects", plain, []edit{{"/defects_found", `true`}}, "validate.defect_flag_mismatch", "/defects"},
 		{"flag not boolean", plain, []edit{{"/defects_found", `"no"`}}, "validate.schema", "/defects_found"},
+		{"OTHER with blanks", defective, []edit{{"/defects/0/code", `"OTHER"`}, {"/defects/0/description", `"     "`}}, "validate.defect_description_missing", "/defects/0/description"},
+		{"OTHER with invisible characters", defective, []edit{{"/defects/0/code", `"OTHER"`}, {"/defects/0/description", `"\u200b\u200b\u200b"`}}, "validate.defect_description_missing", "/defects/0/description"},
 		{"OTHER with two letters", defective, []edit{{"/defects/0/code", `"OTHER"`}, {"/defects/0/description", `"ab"`}}, "validate.defect_description_missing", "/defects/0"},
 		{"unknown part", defective, []edit{{"/defects/0/code", `"BRAKE_SYS"`}}, "validate.defect_code_unknown", "/defects/0/code"},
 		{"unknown part among the checked", plain, []edit{{"/inspection/parts_checked", `["TIRES","brakes"]`}}, "validate.defect_code_unknown", "/inspection/parts_checked/1"},

@@ -106,6 +106,8 @@ var magics = []struct {
 	{"\x28\xb5\x2f\xfd", formatPacked},
 	{"\xfd7zXZ\x00", formatPacked},
 	{"BZh", formatPacked},
+	{"\x78\x9c", formatPacked}, // zlib, RFC 1950
+	{"\x78\xda", formatPacked},
 	{"\x89PNG\r\n\x1a\n", formatImage},
 	{"\xff\xd8\xff", formatImage},
 	{"GIF8", formatImage},
@@ -114,6 +116,9 @@ var magics = []struct {
 	{"\xfe\xff", formatWide},
 	{"\xff\xfe", formatWide},
 	{"\x00\x00\xfe\xff", formatWide},
+	{"\x00\x00\x00{", formatWide}, // UTF-32 without a mark
+	{"\x00\x00\x00[", formatWide},
+	{"\x00\x00\x00\"", formatWide},
 }
 
 // htmlStarts begin a web page, in lower case.
@@ -142,7 +147,10 @@ func sniff(body []byte) format {
 }
 
 func sniffMarkup(text []byte) format {
-	start := strings.ToLower(string(text[:min(len(text), 16)]))
+	start := strings.ToLower(string(text[:min(len(text), 512)]))
+	if strings.HasPrefix(start, "<?xml") && (strings.Contains(start, "<html") || strings.Contains(start, "<!doctype html")) {
+		return formatHTML
+	}
 	for _, h := range htmlStarts {
 		if strings.HasPrefix(start, h) {
 			return formatHTML
@@ -193,15 +201,15 @@ func readEncoded(s *source) (reading, bool) {
 
 func readHTML(s *source) (reading, bool) { return refuse(codeHTML), s.format == formatHTML }
 
-// readMismatch meets bytes of one binary kind under the name of another. Text under a
-// binary name is left to the readers of text.
+// readMismatch meets bytes of one kind under the name of another: binary ones under any name
+// but their own, and JSON under the name of a binary kind.
 func readMismatch(s *source) (reading, bool) {
 	declared := s.declared()
 	if declared == formatUnknown || declared == s.format {
 		return reading{}, false
 	}
 	binary := []format{formatPDF, formatArchive, formatImage}
-	mismatch := s.format == formatImage || slices.Contains(binary, s.format) && slices.Contains(binary, declared)
+	mismatch := slices.Contains(binary, s.format) || s.format == formatJSON && slices.Contains(binary, declared)
 	return refuse(codeTypeMismatch), mismatch
 }
 
