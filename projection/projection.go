@@ -103,7 +103,7 @@ func OpenReadOnly(path string) (*DB, error) { return open(path, true) }
 
 func open(path string, readOnly bool) (*DB, error) {
 	db := &DB{
-		Pause: 20 * time.Millisecond, path: path, gather: 5000,
+		Pause: 100 * time.Millisecond, path: path, gather: 5000,
 		hurry: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
 	}
 	var err error
