@@ -582,7 +582,7 @@ func TestLogInTrouble(t *testing.T) {
 	for i := range 20 {
 		b.ingest(fmt.Sprint("payload ", i))
 	}
-	b.start(func(c *process.Config) { c.LeaseFor = time.Millisecond })
+	b.start()
 	for i := range 20 {
 		b.reaches(fmt.Sprint("payload ", i), chain.Resolved)
 	}
