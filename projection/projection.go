@@ -74,7 +74,7 @@ func (e *UnusableError) Error() string { return "projection " + e.Path + " is un
 // writes.
 type DB struct {
 	// Pause is the least time between two commits of Follow while nobody is in Wait; it keeps the projection's
-	// fsyncs out of the way of the log's. Open sets 20 ms. Not to be changed while following.
+	// fsyncs out of the way of the log's. Open sets 100 ms. Not to be changed while following.
 	Pause time.Duration
 
 	bolt   *bbolt.DB
