@@ -39,6 +39,7 @@ type Queue struct {
 	requests chan *request
 	ended    chan struct{} // closed when Run is over: nothing is appended any more
 	unsure   atomic.Bool   // an append is unknown: refuse quickly until the log has told
+	size     atomic.Uint64 // of the log as far as this queue knows it
 
 	// Owned by Run, and by Open before it.
 	tip    chain.Tip
@@ -82,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err := cfg.State.CatchUp(ctx, cfg.Log); err != nil {
 		return nil, fmt.Errorf("fold the log: %w", err)
 	}
-	q.tip = cfg.State.Tip()
+	q.moveTo(cfg.State.Tip())
 	if err := q.contains(cfg.Anchor); err != nil {
 		return nil, err
 	}
@@ -159,9 +160,18 @@ func (q *Queue) begin(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("write the genesis event: %w", ErrDiverged)
 	}
-	q.tip, q.logID = q.cfg.State.Tip(), g.LogID
+	q.logID = g.LogID
+	q.moveTo(q.cfg.State.Tip())
 	return nil
 }
+
+func (q *Queue) moveTo(tip chain.Tip) {
+	q.tip = tip
+	q.size.Store(tip.Size)
+}
+
+// Size is how many events the log has, as far as this queue knows: all that it has acknowledged are among them.
+func (q *Queue) Size() uint64 { return q.size.Load() }
 
 // LogID is the random identity of the log, from its genesis event.
 func (q *Queue) LogID() string { return q.logID }
@@ -217,7 +227,7 @@ func (q *Queue) commit(ctx context.Context, batch []*request) error {
 		position, err := q.append(ctx, b.lines)
 		switch {
 		case err == nil:
-			q.tip = chain.Tip{Head: b.view.head, Position: position}
+			q.moveTo(chain.Tip{Head: b.view.head, Position: position})
 			q.recent.merge(b.view.local)
 			answer(b.taken)
 			batch = batch[len(b.taken):]
@@ -276,7 +286,7 @@ func (q *Queue) catchUp(ctx context.Context) error {
 				return fmt.Errorf("fold block %d: %w", block.Position, err)
 			}
 		}
-		q.tip = chain.Tip{Head: v.head, Position: block.Position}
+		q.moveTo(chain.Tip{Head: v.head, Position: block.Position})
 		q.recent.merge(v.local)
 	}
 	return nil

@@ -194,7 +194,6 @@ func (a *api) submit(ctx context.Context, in *submitInput) (*receiptOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	a.acked.raise(r.Seq)
 	return intakeOutput(a.settled(ctx, r, wait)), nil
 }
 
@@ -243,7 +242,6 @@ func (a *api) takeFailure(ctx context.Context, in *failureInput) (*receiptOutput
 	if err != nil {
 		return nil, err
 	}
-	a.acked.raise(r.Seq)
 	return intakeOutput(r), nil
 }
 

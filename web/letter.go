@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -199,7 +198,8 @@ func (a *api) letterRoutes() {
 	register(a, huma.Operation{Method: "POST", Path: "/v1/letters/{ref}/annotations", OperationID: "annotate", Summary: "Note something about a letter"}, a.annotate)
 }
 
-func (a *api) list(_ context.Context, in *listInput) (*pageOutput, error) {
+func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
+	_ = a.catchUp(ctx)
 	f := in.filter()
 	f.Source, f.Owner, f.Tag, f.Since, f.Until = in.Source, in.Owner, in.Tag, in.Since, in.Until
 	if in.Order == "newest" {
@@ -238,16 +238,13 @@ func (a *api) show(ctx context.Context, in *LetterPath) (*caseOutput, error) {
 
 // find resolves a reference that may be short.
 func (a *api) find(ctx context.Context, prefix string) (chain.Digest, error) {
+	late := a.catchUp(ctx)
 	refs, err := a.State.Find(prefix)
-	if err == nil && len(refs) == 0 {
-		if err := a.catchUp(ctx); err != nil {
-			return chain.Digest{}, err
-		}
-		refs, err = a.State.Find(prefix)
-	}
 	switch {
 	case err != nil:
 		return chain.Digest{}, err
+	case len(refs) == 0 && late != nil:
+		return chain.Digest{}, late
 	case len(refs) == 0:
 		return chain.Digest{}, deadletter.ErrNotFound
 	case len(refs) > 1:
@@ -256,40 +253,29 @@ func (a *api) find(ctx context.Context, prefix string) (chain.Digest, error) {
 	return refs[0], nil
 }
 
-// highest is a number that only grows.
-type highest struct{ n atomic.Uint64 }
-
-func (h *highest) raise(to uint64) {
-	for was := h.n.Load(); was < to && !h.n.CompareAndSwap(was, to); was = h.n.Load() {
-	}
-}
-
-// catchUp waits for the projection, if it lags behind what was acknowledged here: who has a receipt finds the
-// letter. A projection that does not come up in time is ErrUnavailable: whether there is a letter is not known.
+// catchUp waits for the projection, if it lags behind what this instance has appended: whoever was answered finds
+// what the answer was about. A projection that does not come up in time is ErrUnavailable; lists then show what
+// there is.
 func (a *api) catchUp(ctx context.Context) error {
-	seq := a.acked.n.Load()
-	if seq == 0 || a.State.Tip().Size > seq {
+	size := a.Queue.Size()
+	if a.State.Tip().Size >= size {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookBack)
 	defer cancel()
-	if a.State.Wait(ctx, seq) != nil {
+	if a.State.Wait(ctx, size-1) != nil {
 		return deadletter.ErrUnavailable
 	}
 	return nil
 }
 
-// lookBack is how long an answer waits for the projection, so that whoever was answered sees it in the next list.
+// lookBack is how long an answer waits for the projection.
 const lookBack = 2 * time.Second
 
-func (a *api) decided(ctx context.Context, r deadletter.Receipt, err error) (*decisionOutput, error) {
+func decided(r deadletter.Receipt, err error) (*decisionOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.acked.raise(r.Seq)
-	ctx, cancel := context.WithTimeout(ctx, lookBack)
-	defer cancel()
-	_ = a.State.Wait(ctx, r.Seq) // the decision stands either way
 	return &decisionOutput{receiptOf(r)}, nil
 }
 
@@ -299,7 +285,7 @@ func (a *api) replay(ctx context.Context, in *replayInput) (*decisionOutput, err
 		return nil, err
 	}
 	r, err := a.Queue.Replay(ctx, ref, deadletter.Order{Actor: actor(ctx), Reason: in.Body.Reason, Override: in.Body.Override})
-	return a.decided(ctx, r, err)
+	return decided(r, err)
 }
 
 func (a *api) resolve(ctx context.Context, in *resolveInput) (*decisionOutput, error) {
@@ -308,7 +294,7 @@ func (a *api) resolve(ctx context.Context, in *resolveInput) (*decisionOutput, e
 		return nil, err
 	}
 	r, err := a.Queue.Resolve(ctx, ref, deadletter.Order{Actor: actor(ctx), Reason: in.Body.Reason})
-	return a.decided(ctx, r, err)
+	return decided(r, err)
 }
 
 func (a *api) annotate(ctx context.Context, in *annotateInput) (*decisionOutput, error) {
@@ -318,7 +304,7 @@ func (a *api) annotate(ctx context.Context, in *annotateInput) (*decisionOutput,
 	}
 	b := in.Body
 	r, err := a.Queue.Annotate(ctx, ref, deadletter.Annotation{Actor: actor(ctx), Owner: b.Owner, Tag: b.Tag, Untag: b.Untag, Note: b.Note})
-	return a.decided(ctx, r, err)
+	return decided(r, err)
 }
 
 // firstLook is how much of a payload is verified before the first byte is sent; smaller ones are damaged or

@@ -62,7 +62,8 @@ func (a *api) overviewRoutes() {
 	register(a, huma.Operation{Method: "GET", Path: "/v1/stats", OperationID: "stats", Summary: "The log and the backlog at a glance"}, a.stats)
 }
 
-func (a *api) groups(_ context.Context, in *groupsInput) (*groupsOutput, error) {
+func (a *api) groups(ctx context.Context, in *groupsInput) (*groupsOutput, error) {
+	_ = a.catchUp(ctx)
 	groups, err := a.State.Groups(in.filter())
 	if err != nil {
 		return nil, err
@@ -75,6 +76,7 @@ func (a *api) groups(_ context.Context, in *groupsInput) (*groupsOutput, error) 
 }
 
 func (a *api) stats(ctx context.Context, in *statsInput) (*statsOutput, error) {
+	_ = a.catchUp(ctx)
 	s, err := a.State.Stats()
 	if err != nil {
 		return nil, err

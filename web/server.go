@@ -38,9 +38,8 @@ type Config struct {
 // api is the state of one Handler.
 type api struct {
 	Config
-	huma  huma.API
-	mux   *http.ServeMux
-	acked highest // of the events this handler has acknowledged
+	huma huma.API
+	mux  *http.ServeMux
 }
 
 // anyone is the role of routes that need no token.

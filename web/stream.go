@@ -56,6 +56,7 @@ func (a *api) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse
 	if strings.Contains(in.Accept, mediaEvents) {
 		return a.serverSent(in)
 	}
+	_ = a.catchUp(ctx)
 	from := uint64(in.After + 1)
 	if wait > 0 {
 		ctx, cancel := context.WithTimeout(ctx, wait)
