@@ -5,9 +5,12 @@ usage: python3 verify.py FILE [--head SIZE:HASH]
 
 --head is the log's head as somebody else noted it: the number of events, and the leaf hash of the last. Without it
 nothing can tell that the end was cut off or written anew. Prints OK and exits 0, or BROKEN and exits 2; exits 1 if
-it could not verify. The rules are those of the package chain, whose comment specifies the format."""
+it could not verify. The rules are those of the package chain, whose comment specifies the format, as far as bytes,
+links, letters and the tree go; which members an event needs, and which step a letter may take, is left to holdfast
+verify."""
 import hashlib, json, re, sys
 
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 HEADER = re.compile(rb'\{"v":1,"prev":"([0-9a-f]{64})","seq":(0|[1-9][0-9]{0,15}),')
 
 
@@ -31,10 +34,18 @@ def integer(text):
     return int(text)
 
 
+def plain(value, depth=1):
+    require(value is not None and depth <= 6 + (not isinstance(value, (dict, list))), "null, or nested too deep")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        plain(inner, depth + 1)
+
+
 def parse(body):
+    require(not re.search(rb"\s", STRING.sub(b"", body)), "white space outside a string")
     try:
         event = json.loads(body.decode(), object_pairs_hook=members, parse_int=integer, parse_float=integer, parse_constant=integer)
         json.dumps(event, ensure_ascii=False).encode()  # fails on half a surrogate pair
+        plain(event)
         return event
     except (ValueError, RecursionError):
         raise Broken("not strict JSON") from None

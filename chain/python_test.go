@@ -251,6 +251,11 @@ func TestVerifyPyTampered(t *testing.T) {
 		bytes.Replace(lines[last], []byte(`"v":1`), []byte(`"v":2`), 1),
 		bytes.TrimSuffix(lines[last], []byte("}")),
 		append(bytes.Clone(lines[last]), ' ', 'x'),
+		append(bytes.Clone(lines[last]), ' '),
+		append(bytes.Clone(lines[last]), '\r'),
+		bytes.Replace(lines[last], []byte(`,"actor":`), []byte(`, "actor":`), 1),
+		bytes.Replace(lines[last], []byte(`"actor":`), []byte(`"x":null,"actor":`), 1),
+		bytes.Replace(lines[last], []byte(`"actor":`), []byte(`"x":[[[[[[1]]]]]],"actor":`), 1),
 		[]byte(strings.Replace(string(lines[last]), `"actor":`, `"x":`+strings.Repeat("[", 20_000)+`,"actor":`, 1)),
 		nil,
 	} {
