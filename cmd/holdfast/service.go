@@ -104,6 +104,7 @@ func openService(ctx context.Context, cfg settings, log *slog.Logger) (s *servic
 	if err := s.openQueue(ctx); err != nil {
 		return s, err
 	}
+	s.warnOfLostLog(ctx)
 	if err := s.openPool(); err != nil {
 		return s, err
 	}
@@ -157,6 +158,21 @@ func (s *service) openQueueOver(ctx context.Context) error {
 		Anchor: anchor.Head, Origin: s.cfg.Origin, Software: "holdfast/" + version(), Jitter: mathrand.Float64,
 		Codes: dvirCodes(), Vocabulary: slices.Collect(dvir.Vocabulary())})
 	return err
+}
+
+// warnOfLostLog tells when a new log begins beside payloads of an older one. They are kept; nothing knows of them.
+func (s *service) warnOfLostLog(ctx context.Context) {
+	if s.queue.Size() > 1 {
+		return
+	}
+	for _, err := range s.store.List(ctx, "") {
+		if err != nil {
+			return // whoever reads that version will tell
+		}
+		s.log.LogAttrs(ctx, slog.LevelWarn, "a new log begins, and there are payloads that no event names: was the log folder lost?",
+			slog.String("payloads", s.cfg.Data.blobs()))
+		return
+	}
 }
 
 func dvirCodes() (codes []string) {
