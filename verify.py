@@ -10,7 +10,7 @@ links, letters and the tree go; which members an event needs, and which step a l
 verify."""
 import hashlib, json, re, sys
 
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(:?)')
 HEADER = re.compile(rb'\{"v":1,"prev":"([0-9a-f]{64})","seq":(0|[1-9][0-9]{0,15}),')
 
 
@@ -25,6 +25,7 @@ def require(ok, why):
 
 def members(pairs):
     require(len(dict(pairs)) == len(pairs), "a name twice in one object")
+    require(len(pairs) <= 128, "more than 128 members in one object")
     require(all(re.fullmatch("[a-z][a-z0-9_]*", name, re.A) for name, _ in pairs), "a name that is not plain")
     return dict(pairs)
 
@@ -42,6 +43,7 @@ def plain(value, depth=1):
 
 def parse(body):
     require(not re.search(rb"\s", STRING.sub(b"", body)), "white space outside a string")
+    require(not any(colon and b"\\" in text for text, colon in STRING.findall(body)), "a name with an escape")
     try:
         event = json.loads(body.decode(), object_pairs_hook=members, parse_int=integer, parse_float=integer, parse_constant=integer)
         json.dumps(event, ensure_ascii=False).encode()  # fails on half a surrogate pair

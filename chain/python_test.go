@@ -218,6 +218,14 @@ func TestVerifyPyIntact(t *testing.T) {
 	require.Zero(t, code, "a log that has grown: %s", out)
 }
 
+// manyMembers are more than one object may have.
+var manyMembers = func() (text string) {
+	for i := range 129 {
+		text += fmt.Sprintf(`"x%d":1,`, i)
+	}
+	return text
+}()
+
 func TestVerifyPyTampered(t *testing.T) {
 	h := chaintest.Story(t, "A: received attempt dead_letter replayed; B: received attempt retrying")
 	lines := h.Lines()
@@ -256,6 +264,8 @@ func TestVerifyPyTampered(t *testing.T) {
 		bytes.Replace(lines[last], []byte(`,"actor":`), []byte(`, "actor":`), 1),
 		bytes.Replace(lines[last], []byte(`"actor":`), []byte(`"x":null,"actor":`), 1),
 		bytes.Replace(lines[last], []byte(`"actor":`), []byte(`"x":[[[[[[1]]]]]],"actor":`), 1),
+		bytes.Replace(lines[last], []byte(`"actor":`), []byte(`"\u0061ctor":`), 1),
+		bytes.Replace(lines[last], []byte(`"actor":`), []byte(manyMembers+`"actor":`), 1),
 		[]byte(strings.Replace(string(lines[last]), `"actor":`, `"x":`+strings.Repeat("[", 20_000)+`,"actor":`, 1)),
 		nil,
 	} {

@@ -223,7 +223,7 @@ func refused(status int, op *huma.Operation, errs []error) *Problem {
 	case http.StatusRequestTimeout:
 		return problem(status, KindUpload, "the body did not come in time")
 	case http.StatusBadRequest:
-		return problem(status, KindInvalid, "the body must be a JSON object")
+		return problem(status, KindInvalid, "the body must be a JSON object, with each member once")
 	case http.StatusInternalServerError: // huma's name for a body that broke off
 		return problem(http.StatusBadRequest, KindUpload, "the body broke off")
 	}

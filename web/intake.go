@@ -284,9 +284,9 @@ func (a *api) jsonFailure(ctx context.Context, in *failureInput) (deadletter.Fai
 	var f Failure
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	if d.Decode(&f) != nil || d.Decode(&struct{}{}) != io.EOF {
+	if repeats(raw) || d.Decode(&f) != nil || d.Decode(&struct{}{}) != io.EOF {
 		return deadletter.Failure{}, &chain.FieldError{Field: "body",
-			Rule: "must be one JSON object of the documented members; a JSON payload needs its stage as a query parameter"}
+			Rule: "must be one JSON object of the documented members, each once; a JSON payload needs its stage as a query parameter"}
 	}
 	if f.PayloadRef == "" {
 		return deadletter.Failure{}, &chain.FieldError{Field: "payload_ref",

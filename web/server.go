@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -85,7 +86,7 @@ func newAPI(c Config) *api {
 				SecuritySchemes: map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}},
 			},
 		},
-		Formats:                      huma.DefaultFormats, // JSON
+		Formats:                      map[string]huma.Format{"application/json": strictJSON, "json": strictJSON},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	})
@@ -138,6 +139,37 @@ func register[I, O any](a *api, op huma.Operation, do func(context.Context, *I) 
 		}
 		return out, nil
 	})
+}
+
+// strictJSON refuses what two readers could take for two things: a member that stands twice.
+var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(raw []byte, v any) error {
+	if repeats(raw) {
+		return errRepeats
+	}
+	return json.Unmarshal(raw, v)
+}}
+
+var errRepeats = errors.New("a member stands twice in the body")
+
+// repeats tells whether a JSON object has a member twice. Names that differ in case alone are the same to the decoder,
+// and so they are here. Bodies are flat: only the outermost object has members of ours.
+func repeats(raw []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if first, _ := d.Token(); first != json.Delim('{') {
+		return false
+	}
+	seen := make(map[string]bool)
+	for d.More() {
+		name, _ := d.Token()
+		text, _ := name.(string)
+		text = strings.ToLower(strings.ToUpper(text)) // one spelling for all that fold to the same
+		var value json.RawMessage
+		if seen[text] || d.Decode(&value) != nil {
+			return seen[text]
+		}
+		seen[text] = true
+	}
+	return false
 }
 
 // maxJSON bounds the JSON bodies of operations, in bytes.

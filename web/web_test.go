@@ -388,6 +388,14 @@ func TestHealthReadyDescription(t *testing.T) {
 	body := spec.Paths["/v1/failures"]["post"].(map[string]any)["requestBody"].(map[string]any)["content"].(map[string]any)
 	assert.Contains(t, body, "multipart/form-data")
 	assert.Contains(t, body, "application/json")
+	for path, operations := range spec.Paths {
+		for method, operation := range operations {
+			answers := operation.(map[string]any)["responses"].(map[string]any)
+			if assert.Contains(t, answers, "default", method+" "+path) {
+				assert.Contains(t, answers["default"].(map[string]any)["content"], "application/problem+json", method+" "+path)
+			}
+		}
+	}
 	for _, path := range []string{"/docs", "/schemas/Letter.json", "/openapi.yaml", "/openapi-3.0.json"} {
 		assert.Equal(t, 404, b.send("GET", path, nil).status, path)
 	}
