@@ -217,18 +217,21 @@ func (a *api) settled(ctx context.Context, r deadletter.Receipt, wait time.Durat
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for pending(r.Disposition) && ctx.Err() == nil {
-		changed := a.State.Changed()
+		_ = a.catchUp(ctx) // somebody waits: what was appended is folded at once
 		if l, err := a.State.Letter(r.PayloadRef); err == nil && l.LastSeq >= r.Seq && !pending(l.Disposition) {
 			r.Disposition, r.Outcome, r.ErrorCode, r.NextAttemptAt = l.Disposition, l.Outcome, l.OutcomeCode, l.NextAttemptAt
 			return r
 		}
 		select {
-		case <-changed:
+		case <-time.After(lookAgain):
 		case <-ctx.Done():
 		}
 	}
 	return r
 }
+
+// lookAgain is how often the log is looked at for an outcome that somebody waits for.
+const lookAgain = 5 * time.Millisecond
 
 // pending tells whether processing is still to come.
 func pending(d chain.Disposition) bool { return d == chain.Received || d == chain.Replayed }

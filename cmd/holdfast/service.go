@@ -254,6 +254,7 @@ const (
 	anchorEvery  = 5 * time.Second
 	shutdownTime = 15 * time.Second
 	streamTime   = 5 * time.Second
+	foldTime     = 2 * time.Second
 	healthEvery  = 2 * time.Second
 	sickFor      = 10 * time.Second // before a log that cannot be written ends the service
 )
@@ -281,6 +282,7 @@ func (s *service) run(ctx context.Context) error {
 		}
 	})
 	err := above.Wait()
+	s.foldLast(core)
 	stopCore()
 	if ended := below.Wait(); !errors.Is(ended, context.Canceled) && (err == nil || errors.Is(err, errBelow)) {
 		err = ended
@@ -289,6 +291,13 @@ func (s *service) run(ctx context.Context) error {
 		return errors.Join(err, os.Rename(s.cfg.Data.state(), s.cfg.Data.state()+".damaged"))
 	}
 	return errors.Join(err, s.storeAnchor())
+}
+
+// foldLast lets the projection take in the last events, so that state and stored head end where the log ends.
+func (s *service) foldLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, foldTime)
+	defer cancel()
+	_ = s.state.Wait(ctx, s.queue.Size()-1) // what is missing is folded at the next start
 }
 
 // errBelow ends the upper half of the service when the lower half has ended; its error is the one that counts.
