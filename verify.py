@@ -6,8 +6,8 @@ usage: python3 verify.py FILE [--head SIZE:HASH]
 --head is the log's head as somebody else noted it: the number of events, and the leaf hash of the last. Without it
 nothing can tell that the end was cut off or written anew. Prints OK and exits 0, or BROKEN and exits 2; exits 1 if
 it could not verify. The rules are those of the package chain, whose comment specifies the format, as far as bytes,
-links, letters and the tree go; which members an event needs, and which step a letter may take, is left to holdfast
-verify."""
+links, case links and the tree go; which members an event needs, what an envelope holds, which step a letter may take,
+and what crit demands is left to holdfast verify."""
 import hashlib, json, re, sys
 
 STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(:?)')
