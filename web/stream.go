@@ -68,6 +68,18 @@ func (a *api) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse
 	return a.lines(from, from+uint64(in.Limit)), nil
 }
 
+// begin starts an answer that is written as it comes, however long that takes. header is names and values.
+func begin(ctx huma.Context, media string, header ...string) http.ResponseWriter {
+	_, w := humago.Unwrap(ctx)
+	w.Header().Set("Content-Type", media)
+	for i := 0; i < len(header); i += 2 {
+		w.Header().Set(header[i], header[i+1])
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	w.WriteHeader(http.StatusOK)
+	return w
+}
+
 // trailerLog says, after the lines, that the log could not be read to its end: it is damaged there.
 const (
 	trailerLog = "Holdfast-Log"
@@ -81,11 +93,7 @@ func (a *api) entries(_ context.Context, in *entriesInput) (*huma.StreamResponse
 		end = from + uint64(in.Limit)
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		_, w := humago.Unwrap(ctx)
-		w.Header().Set("Content-Type", mediaLines)
-		w.Header().Set("Trailer", trailerLog)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		w.WriteHeader(http.StatusOK)
+		w := begin(ctx, mediaLines, "Trailer", trailerLog)
 		switch err := a.copyLog(ctx.Context(), w, from, end); {
 		case errors.Is(err, chain.ErrDamaged), errors.Is(err, chain.ErrFraming):
 			_ = a.fail(ctx.Context(), ctx.Operation(), err) // for the log of the service
@@ -125,10 +133,7 @@ const batch = 500
 func (a *api) lines(from, end uint64) *huma.StreamResponse {
 	end = min(end, a.State.Tip().Size)
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		_, w := humago.Unwrap(ctx)
-		w.Header().Set("Content-Type", mediaLines)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		w.WriteHeader(http.StatusOK)
+		w := begin(ctx, mediaLines)
 		for from < end {
 			lines, err := a.State.Events(from, int(min(end-from, batch)))
 			if err == nil && len(lines) == 0 {
@@ -160,11 +165,7 @@ func (a *api) serverSent(in *eventsInput) (*huma.StreamResponse, error) {
 		from = last + 1
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		_, w := humago.Unwrap(ctx)
-		w.Header().Set("Content-Type", mediaEvents)
-		w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		w.WriteHeader(http.StatusOK)
+		w := begin(ctx, mediaEvents, "X-Accel-Buffering", "no") // nginx would hold events back
 		if err := a.follow(ctx.Context(), w, from); err != nil && ctx.Context().Err() == nil {
 			a.cut(ctx, err)
 		}

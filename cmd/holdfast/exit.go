@@ -105,3 +105,16 @@ func exitOfStatus(status int) int {
 	}
 	return exitFailed
 }
+
+// ofFile names the file that an error is about.
+func ofFile(file string, err error) error {
+	return &exitError{exitCode(err), file + ": " + errorText(err)}
+}
+
+// said is err with its words left out: they were said already, and only the exit code is left to tell.
+func said(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitCode(err), ""}
+}

@@ -75,19 +75,6 @@ func (c *ingestCmd) ingest(ctx context.Context, client *web.Client, file string)
 	return done, c.told(err)
 }
 
-// ofFile names the file that an error is about.
-func ofFile(file string, err error) error {
-	return &exitError{exitCode(err), file + ": " + errorText(err)}
-}
-
-// said is err with its words left out: they were said already, and only the exit code is left to tell.
-func said(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &exitError{exitCode(err), ""}
-}
-
 func hasRecord(o chain.Outcome) bool {
 	return o == chain.Admit || o == chain.AdmitWithWarning || o == chain.Duplicate
 }
