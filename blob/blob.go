@@ -129,6 +129,16 @@ type Spool interface {
 	Discard()
 }
 
+// Monitor is a [Backend] whose medium can go away and come back.
+type Monitor interface {
+	// Healthy is nil while the medium takes payloads, as far as is known without asking it,
+	// and ErrUnavailable with the reason otherwise.
+	Healthy() error
+	// Watch looks after the medium until ctx is done, and tells every change: why it takes
+	// no payloads any more, or nil when it takes them again. It returns the error of ctx.
+	Watch(ctx context.Context, told func(error)) error
+}
+
 // Description is what an operator should know of a backend.
 type Description struct {
 	Kind   string  // "directory", "memory"
@@ -152,6 +162,10 @@ var ErrReadOnly = errors.New("storage is read-only")
 
 // ErrNoSpace reports a full medium or an exhausted quota.
 var ErrNoSpace = errors.New("no space left in storage")
+
+// ErrUnavailable reports a medium that cannot be reached, or is not fit to keep
+// payloads. Nothing was acknowledged; the same request may be repeated.
+var ErrUnavailable = errors.New("storage is not available")
 
 // writeError adds ErrReadOnly or ErrNoSpace to an operating system's refusal.
 func writeError(err error) error {

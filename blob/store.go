@@ -11,6 +11,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/chain"
@@ -36,6 +37,7 @@ type Store struct {
 	maxSize   int64
 	retention Retention
 	spoolDir  string
+	shadowed  atomic.Uint64
 }
 
 // NewStore checks the configuration, most of all the retention policy.
@@ -47,7 +49,7 @@ func NewStore(b Backend, c Config) (*Store, error) {
 	if c.MaxSize < 0 {
 		return nil, fmt.Errorf("payload limit of %d bytes is negative", c.MaxSize)
 	}
-	return &Store{b, cmp.Or(c.MaxSize, DefaultMaxSize), policy, c.SpoolDir}, nil
+	return &Store{backend: b, maxSize: cmp.Or(c.MaxSize, DefaultMaxSize), retention: policy, spoolDir: c.SpoolDir}, nil
 }
 
 // PutBytes stores data if it is not there yet, and tells whether it was new. Its
@@ -117,10 +119,21 @@ func (s *Store) spool(ctx context.Context) (Spool, error) {
 	return &fileSpool{File: f, backend: s.backend}, nil
 }
 
-// Get reads the whole of ref and verifies it. Errors: ErrNotFound, *CorruptError, and
+// Get reads the whole of ref and verifies it. Bytes that come damaged are read once more,
+// from any version that has the right ones. Errors: ErrNotFound, *CorruptError, and
 // *TooLargeError for bytes stored under a higher limit, which Open still reads.
 func (s *Store) Get(ctx context.Context, ref Ref) ([]byte, error) {
-	r, loc, err := s.backend.Open(ctx, ref)
+	data, err := s.get(ctx, ref)
+	if _, corrupt := errors.AsType[*CorruptError](err); corrupt {
+		if again, other := s.get(ctx, Ref{Digest: ref.Digest}); other == nil {
+			return again, nil
+		}
+	}
+	return data, err
+}
+
+func (s *Store) get(ctx context.Context, ref Ref) ([]byte, error) {
+	r, loc, err := s.open(ctx, ref)
 	if err != nil {
 		return nil, fmt.Errorf("get blob %s: %w", ref, err)
 	}
@@ -142,20 +155,43 @@ func (s *Store) Get(ctx context.Context, ref Ref) ([]byte, error) {
 // Open reads ref as a stream. Its reader answers *CorruptError in place of io.EOF when
 // the bytes do not hash to their name: bytes are good only once io.EOF was seen.
 func (s *Store) Open(ctx context.Context, ref Ref) (io.ReadCloser, Location, error) {
-	r, loc, err := s.backend.Open(ctx, ref)
+	r, loc, err := s.open(ctx, ref)
 	if err != nil {
 		return nil, Location{}, fmt.Errorf("open blob %s: %w", ref, err)
 	}
 	return &verifier{ReadCloser: r, hash: sha256.New(), ref: loc.Ref}, loc, nil
 }
 
-// Stat tells of a version without reading its bytes.
+// open reads the pinned version, or, where that is not, any with these bytes: stores are
+// moved, and the copy has versions of its own.
+func (s *Store) open(ctx context.Context, ref Ref) (io.ReadCloser, Location, error) {
+	r, loc, err := s.backend.Open(ctx, ref)
+	if errors.Is(err, ErrNotFound) && ref.Version != "" {
+		r, loc, err = s.backend.Open(ctx, Ref{Digest: ref.Digest})
+	}
+	if err == nil && loc.Shadowed {
+		s.shadowed.Add(1)
+	}
+	return r, loc, err
+}
+
+// Stat tells of a version without reading its bytes; of any with these bytes, as the
+// returned Location says, if ref's own is not there.
 func (s *Store) Stat(ctx context.Context, ref Ref) (Location, error) {
 	loc, err := s.backend.Stat(ctx, ref)
+	if errors.Is(err, ErrNotFound) && ref.Version != "" {
+		loc, err = s.backend.Stat(ctx, Ref{Digest: ref.Digest})
+	}
 	if err != nil {
 		return Location{}, fmt.Errorf("stat blob %s: %w", ref, err)
 	}
 	return loc, nil
+}
+
+// pin is ref with a version that is there.
+func (s *Store) pin(ctx context.Context, ref Ref) (Ref, error) {
+	loc, err := s.Stat(ctx, ref)
+	return loc.Ref, err
 }
 
 // Extend moves the retention of ref to until, rounded up to a whole second. A date
@@ -166,6 +202,9 @@ func (s *Store) Extend(ctx context.Context, ref Ref, until, now time.Time) (Loca
 	if err != nil {
 		return Location{}, fmt.Errorf("extend blob %s: %w", ref, err)
 	}
+	if ref, err = s.pin(ctx, ref); err != nil {
+		return Location{}, err
+	}
 	loc, err := s.backend.Extend(ctx, ref, until)
 	if err != nil {
 		return Location{}, fmt.Errorf("extend blob %s: %w", ref, err)
@@ -175,6 +214,10 @@ func (s *Store) Extend(ctx context.Context, ref Ref, until, now time.Time) (Loca
 
 // Hold sets or lifts the legal hold of ref.
 func (s *Store) Hold(ctx context.Context, ref Ref, on bool) (Location, error) {
+	ref, err := s.pin(ctx, ref)
+	if err != nil {
+		return Location{}, err
+	}
 	loc, err := s.backend.Hold(ctx, ref, on)
 	if err != nil {
 		return Location{}, fmt.Errorf("hold blob %s: %w", ref, err)
@@ -191,6 +234,27 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Location, err
 
 // Describe tells what the backend can and cannot do.
 func (s *Store) Describe() Description { return s.backend.Describe() }
+
+// Healthy is nil while payloads can be taken, as far as is known without asking the
+// medium, and ErrUnavailable with the reason otherwise.
+func (s *Store) Healthy() error {
+	if m, ok := s.backend.(Monitor); ok {
+		return m.Healthy()
+	}
+	return nil
+}
+
+// Watch looks after the medium until ctx is done; see [Monitor].
+func (s *Store) Watch(ctx context.Context, told func(error)) error {
+	if m, ok := s.backend.(Monitor); ok {
+		return m.Watch(ctx, told)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Shadowed is how many reads so far met a version or a delete marker over the one read.
+func (s *Store) Shadowed() uint64 { return s.shadowed.Load() }
 
 // Problem is a way in which a stored version falls short of what was recorded of it.
 type Problem string
@@ -214,7 +278,7 @@ type Finding struct {
 // extended or held: bytes, RetainUntil and Hold (Size follows from the digest). It
 // returns all findings; an error means that it could not be checked.
 func (s *Store) Check(ctx context.Context, want Location) ([]Finding, error) {
-	got, err := s.backend.Stat(ctx, want.Ref)
+	got, err := s.Stat(ctx, want.Ref)
 	found := err == nil
 	if found {
 		err = s.drain(ctx, want.Ref)

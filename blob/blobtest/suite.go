@@ -39,6 +39,7 @@ func TestBackend(t *testing.T, open func(t *testing.T) blob.Backend) {
 		{"Sizes", (*suite).sizes},
 		{"Limit", (*suite).limit},
 		{"NotFound", (*suite).notFound},
+		{"Moved", (*suite).moved},
 		{"WrongDigest", (*suite).wrongDigest},
 		{"Retention", (*suite).retention},
 		{"Hold", (*suite).hold},
@@ -166,19 +167,49 @@ func (s *suite) notFound() {
 	for name, ref := range map[string]blob.Ref{
 		"digest":          {Digest: chain.Sum(random(10))},
 		"digest, version": {Digest: chain.Sum(random(10)), Version: stored.Version},
-		"version":         {Digest: stored.Digest, Version: "00000000-0000-4000-8000-000000000000"},
+		"version":         {Digest: stored.Digest, Version: foreignVersion},
 	} {
-		_, err := s.store.Get(s.ctx, ref)
+		_, _, err := s.backend.Open(s.ctx, ref)
 		assert.ErrorIs(s, err, blob.ErrNotFound, name)
-		_, _, err = s.store.Open(s.ctx, ref)
+		_, err = s.backend.Stat(s.ctx, ref)
 		assert.ErrorIs(s, err, blob.ErrNotFound, name)
-		_, err = s.store.Stat(s.ctx, ref)
+		_, err = s.backend.Extend(s.ctx, ref, s.now.AddDate(2, 0, 0))
 		assert.ErrorIs(s, err, blob.ErrNotFound, name)
-		_, err = s.store.Extend(s.ctx, ref, s.now.AddDate(2, 0, 0), s.now)
-		assert.ErrorIs(s, err, blob.ErrNotFound, name)
-		_, err = s.store.Hold(s.ctx, ref, true)
+		_, err = s.backend.Hold(s.ctx, ref, true)
 		assert.ErrorIs(s, err, blob.ErrNotFound, name)
 	}
+	_, err := s.store.Get(s.ctx, blob.Ref{Digest: chain.Sum(random(10))})
+	assert.ErrorIs(s, err, blob.ErrNotFound)
+}
+
+// foreignVersion is a version that no backend here gives.
+const foreignVersion = "00000000-0000-4000-8000-000000000000"
+
+// moved: bytes are found in a store that has them under another version than recorded.
+func (s *suite) moved() {
+	data := random(3000)
+	stored := s.put(data)
+	elsewhere := blob.Ref{Digest: stored.Digest, Version: foreignVersion}
+	got, err := s.store.Get(s.ctx, elsewhere)
+	require.NoError(s, err)
+	assert.True(s, bytes.Equal(data, got))
+	loc, err := s.store.Stat(s.ctx, elsewhere)
+	require.NoError(s, err)
+	s.same(stored, loc)
+	held, err := s.store.Hold(s.ctx, elsewhere, true)
+	require.NoError(s, err)
+	assert.True(s, held.Hold)
+	s.same(held, s.extended(elsewhere, s.now))
+	findings, err := s.store.Check(s.ctx, blob.Location{Ref: elsewhere, RetainUntil: stored.RetainUntil})
+	require.NoError(s, err)
+	assert.Empty(s, findings)
+}
+
+func (s *suite) extended(ref blob.Ref, until time.Time) blob.Location {
+	s.Helper()
+	loc, err := s.store.Extend(s.ctx, ref, until, s.now)
+	require.NoError(s, err)
+	return loc
 }
 
 // wrongDigest: a backend does not trust its caller's digest.
