@@ -1,0 +1,175 @@
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/holdfast-dvir/holdfast/chain"
+)
+
+// firstLook is the size from which it pays to ask whether bytes are there before they
+// are sent.
+const firstLook = 1 << 20
+
+// object is what a put wants stored.
+type object struct {
+	key    string
+	digest chain.Digest
+	bytes  io.ReaderAt
+	size   int64
+	until  time.Time
+}
+
+// Put implements [Backend]. A put whose answer was lost reports the version that it finds,
+// as one that was there.
+func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size int64, until time.Time) (Location, bool, error) {
+	if err := b.health.state(); b.health.pass() != nil || errors.As(err, new(*UnfitError)) {
+		return Location{}, false, err
+	}
+	o := object{b.key(d), d, r, size, until}
+	if size >= firstLook {
+		if loc, err := b.kept(ctx, o); !errors.Is(err, ErrNotFound) {
+			return loc, false, err
+		}
+	}
+	loc, created, err := b.store(ctx, o)
+	if errors.Is(err, ErrUnavailable) {
+		b.health.lost(err)
+	}
+	return loc, created, err
+}
+
+// store puts o on the condition that its key is free. A taken key is looked into, and so
+// is one after an answer that did not come: the bytes may be ours. Where what is there is
+// not these bytes, or its protection cannot be seen to, o goes on top of it as a version
+// of its own.
+func (b *Bucket) store(ctx context.Context, o object) (Location, bool, error) {
+	free := true
+	for n, patience := 0, time.Now().Add(b.config.Timeout); ; n++ {
+		loc, err := b.send(ctx, o, free)
+		a := b.heard(ctx, err)
+		switch a {
+		case done:
+			return loc, true, nil
+		case present, racing, unknown:
+			loc, missing := b.kept(ctx, o)
+			if missing == nil {
+				return loc, false, nil
+			}
+			if !errors.Is(missing, ErrNotFound) {
+				return Location{}, false, missing
+			}
+			free = free && a != present
+		case corrupted:
+			if got, failed := digestOf(ctx, o); failed != nil || got != o.digest {
+				return Location{}, false, errors.Join(failed, &CorruptError{Ref: Ref{Digest: o.digest}, Got: got})
+			}
+		case transient:
+		case absent, full, refused, cancelled:
+			return Location{}, false, worded(ctx, err)
+		}
+		if n == tries-1 || time.Now().After(patience) || !backOff(ctx, n) {
+			return Location{}, false, worded(ctx, err)
+		}
+	}
+}
+
+// send makes one conditional or unconditional put. Its signature covers the digest, so
+// that a server which stores other bytes than these breaks the protocol. Longer bodies
+// than a single put takes do not exist, and parts would lose the condition.
+func (b *Bucket) send(ctx context.Context, o object, free bool) (loc Location, err error) {
+	options := minio.PutObjectOptions{
+		ContentType:          "application/octet-stream",
+		Mode:                 minio.Compliance,
+		RetainUntilDate:      o.until,
+		DisableContentSha256: true, // the library is given the digest instead of computing one
+		UserMetadata:         map[string]string{"x-amz-checksum-sha256": base64.StdEncoding.EncodeToString(o.digest[:])},
+	}
+	if free {
+		options.SetMatchETagExcept("*")
+	}
+	var info minio.UploadInfo
+	err = b.once(ctx, o.size, func(ctx context.Context) (err error) {
+		body := io.NewSectionReader(o.bytes, 0, o.size)
+		info, err = b.core.PutObject(ctx, b.config.Bucket, o.key, body, o.size, "", o.digest.String(), options)
+		return err
+	})
+	if err == nil && (info.VersionID == "" || info.VersionID == "null") {
+		return Location{}, minio.ErrorResponse{StatusCode: 400, Code: "VersioningDisabled"} // since the last examination
+	}
+	return Location{Ref: Ref{o.digest, info.VersionID}, Size: o.size, RetainUntil: o.until}, err
+}
+
+// kept finds a stored version of o and sees to its protection. ErrNotFound if there is
+// none, or none that can be protected.
+func (b *Bucket) kept(ctx context.Context, o object) (Location, error) {
+	all, err := b.versions(ctx, o.digest)
+	if err != nil {
+		return Location{}, err
+	}
+	all = slices.DeleteFunc(all, func(v minio.ObjectInfo) bool { return v.Size != o.size })
+	v, err := b.matching(ctx, o.digest, all)
+	if err != nil {
+		return Location{}, err
+	}
+	loc, err := b.Extend(ctx, Ref{o.digest, v.VersionID}, o.until)
+	if errors.As(err, new(*RefusedError)) {
+		return Location{}, ErrNotFound
+	}
+	return loc, err
+}
+
+// digestOf hashes the bytes of o once more: if they are not what was announced, the
+// damage is on this side.
+func digestOf(ctx context.Context, o object) (chain.Digest, error) {
+	h := sha256.New()
+	_, err := io.Copy(h, &contextReader{ctx, io.NewSectionReader(o.bytes, 0, o.size)})
+	return chain.Digest(h.Sum(nil)), err
+}
+
+// Extend implements [Backend]. A refusal can come from somebody who extended further in
+// the meantime.
+func (b *Bucket) Extend(ctx context.Context, ref Ref, until time.Time) (Location, error) {
+	loc, err := b.Stat(ctx, ref)
+	if err != nil || !until.After(loc.RetainUntil) {
+		return loc, err
+	}
+	mode := minio.Compliance
+	refusal := b.ask(ctx, func(ctx context.Context) error {
+		return b.client.PutObjectRetention(ctx, b.config.Bucket, b.key(ref.Digest),
+			minio.PutObjectRetentionOptions{Mode: &mode, RetainUntilDate: &until, VersionID: loc.Version})
+	})
+	if refusal == nil {
+		loc.RetainUntil = until
+		return loc, nil
+	}
+	if loc, err = b.Stat(ctx, ref); err == nil && loc.RetainUntil.Before(until) {
+		err = refusal
+	}
+	return loc, err
+}
+
+// Hold implements [Backend].
+func (b *Bucket) Hold(ctx context.Context, ref Ref, on bool) (Location, error) {
+	loc, err := b.Stat(ctx, ref)
+	if err != nil {
+		return Location{}, err
+	}
+	status := minio.LegalHoldDisabled
+	if on {
+		status = minio.LegalHoldEnabled
+	}
+	err = b.ask(ctx, func(ctx context.Context) error {
+		return b.client.PutObjectLegalHold(ctx, b.config.Bucket, b.key(ref.Digest),
+			minio.PutObjectLegalHoldOptions{Status: &status, VersionID: loc.Version})
+	})
+	loc.Hold = on
+	return loc, err
+}
