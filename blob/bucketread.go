@@ -35,7 +35,14 @@ func (b *Bucket) Open(ctx context.Context, ref Ref) (io.ReadCloser, Location, er
 	if err != nil {
 		return nil, Location{}, err
 	}
-	return body, locate(ref, info, shadowed), nil
+	loc := locate(ref, info, shadowed)
+	if loc.RetainUntil.IsZero() { // some servers tell of the lock by HEAD alone
+		if loc, err = b.Stat(ctx, ref); err != nil {
+			body.Close()
+			return nil, Location{}, err
+		}
+	}
+	return body, loc, nil
 }
 
 // Stat implements [Backend].
@@ -180,13 +187,16 @@ func (b *Bucket) versions(ctx context.Context, d chain.Digest) (all []minio.Obje
 // list yields every version and delete marker of the keys that begin with prefix.
 func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
+		listing, cancel := context.WithCancel(ctx)
 		defer cancel() // ends the library's iterator
 		options := minio.ListObjectsOptions{Prefix: prefix, WithVersions: true, Recursive: true}
-		for o := range b.client.ListObjectsIter(ctx, b.config.Bucket, options) {
+		for o := range b.client.ListObjectsIter(listing, b.config.Bucket, options) {
 			if !yield(o, o.Err) || o.Err != nil {
 				return
 			}
+		}
+		if err := ctx.Err(); err != nil { // the iterator ends without a word
+			yield(minio.ObjectInfo{}, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/holdfast-dvir/holdfast/audit"
+	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/deadletter"
 	"github.com/holdfast-dvir/holdfast/jetstream"
 	"github.com/holdfast-dvir/holdfast/projection"
@@ -83,6 +84,10 @@ func exitCode(err error) int {
 		return exitOfStatus(problem.Status)
 	case errors.Is(err, jetstream.ErrLocked), errors.Is(err, projection.ErrLocked), errors.Is(err, syscall.EADDRINUSE):
 		return exitConflict
+	case errors.As(err, new(*blob.UnfitError)):
+		return exitRefused
+	case errors.Is(err, blob.ErrUnavailable):
+		return exitUnavailable
 	case errors.Is(err, deadletter.ErrDiverged), errors.As(err, new(*audit.AnchorError)), errors.As(err, new(*jetstream.DamageError)):
 		return exitTampered
 	}
