@@ -37,6 +37,7 @@ type BucketConfig struct {
 	CAFile            string // PEM certificates to trust beside the system's
 	AllowHTTP         bool   // without TLS also beyond this host
 	RequireEncryption bool   // refuse a bucket that does not encrypt what is put
+	ReadOnly          bool   // puts nothing, and takes a bucket of any kind: for an audit
 
 	Timeout time.Duration                             // of one request, besides the time its bytes take; 0 is 15 seconds
 	Wrap    func(http.RoundTripper) http.RoundTripper // around the connection, for tests

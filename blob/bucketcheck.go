@@ -77,7 +77,11 @@ type examination struct {
 // run asks in this order, since some servers answer for a bucket that does not exist as if
 // it had no lock. Only an error that leaves the question open ends it.
 func (e *examination) run(ctx context.Context) error {
-	for _, question := range []func(context.Context) error{e.exists, e.versions, e.lock, e.clock, e.probe, e.lifecycle} {
+	questions := []func(context.Context) error{e.exists, e.versions, e.lock, e.clock, e.probe, e.lifecycle}
+	if e.b.config.ReadOnly {
+		questions = questions[:1]
+	}
+	for _, question := range questions {
 		if err := question(ctx); err != nil {
 			return err
 		}

@@ -30,6 +30,9 @@ type object struct {
 // Put implements [Backend]. A put whose answer was lost reports the version that it finds,
 // as one that was there.
 func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size int64, until time.Time) (Location, bool, error) {
+	if b.config.ReadOnly {
+		return Location{}, false, ErrReadOnly
+	}
 	if err := b.health.state(); b.health.pass() != nil || errors.As(err, new(*UnfitError)) {
 		return Location{}, false, err
 	}
@@ -141,6 +144,9 @@ func (b *Bucket) Extend(ctx context.Context, ref Ref, until time.Time) (Location
 	if err != nil || !until.After(loc.RetainUntil) {
 		return loc, err
 	}
+	if b.config.ReadOnly {
+		return loc, ErrReadOnly
+	}
 	mode := minio.Compliance
 	refusal := b.ask(ctx, func(ctx context.Context) error {
 		return b.client.PutObjectRetention(ctx, b.config.Bucket, b.key(ref.Digest),
@@ -161,6 +167,9 @@ func (b *Bucket) Hold(ctx context.Context, ref Ref, on bool) (Location, error) {
 	loc, err := b.Stat(ctx, ref)
 	if err != nil {
 		return Location{}, err
+	}
+	if b.config.ReadOnly {
+		return loc, ErrReadOnly
 	}
 	status := minio.LegalHoldDisabled
 	if on {

@@ -24,8 +24,12 @@ type demoCmd struct {
 	Keep   bool   `help:"Leave the service running at the end, with everything in it."`
 	Data   folder `help:"Folder to use; if absent, a temporary one, removed at the end." placeholder:"DIR"`
 	Listen string `default:"127.0.0.1:0" help:"Address of the HTTP API." placeholder:"ADDR"`
+	s3Flags
 	outputFlag
 }
+
+// Validate refuses half a bucket.
+func (c *demoCmd) Validate() error { return c.s3Flags.validate() }
 
 // demo is a running demonstration: a service, a client, and where it talks to.
 type demo struct {
@@ -98,7 +102,7 @@ func (d *demo) folder() (clean func() error, err error) {
 // start runs the service with one of the site configurations.
 func (d *demo) start(ctx context.Context, site string) (err error) {
 	d.cfg = settings{Data: d.cmd.Data, Listen: d.cmd.Listen, Origin: "holdfast.local/demo", Workers: 4,
-		MaxPayload: 64 << 20, Retention: 18, NoImmutable: true, DvirConfig: d.cmd.Data.part(site + ".json")}
+		MaxPayload: 64 << 20, Retention: 18, NoImmutable: true, s3Flags: d.cmd.s3Flags, DvirConfig: d.cmd.Data.part(site + ".json")}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	if d.svc, err = openService(ctx, d.cfg, log); err != nil {
 		return err

@@ -41,3 +41,10 @@ func (f *s3Flags) config() blob.BucketConfig {
 func (f *s3Flags) open(ctx context.Context) (*blob.Bucket, error) {
 	return blob.OpenBucket(ctx, f.config())
 }
+
+// openToRead connects to the bucket for an audit.
+func (f *s3Flags) openToRead(ctx context.Context) (*blob.Bucket, error) {
+	config := f.config()
+	config.ReadOnly = true
+	return blob.OpenBucket(ctx, config)
+}

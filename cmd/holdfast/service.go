@@ -54,7 +54,8 @@ type settings struct {
 	Retention   int    `default:"18" help:"Months that payloads are kept, at least 3 (49 CFR 396.11(a)(4))." placeholder:"MONTHS"`
 	NoImmutable bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
 	NatsURL     string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
-	LogLevel    string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged." placeholder:"LEVEL"`
+	s3Flags
+	LogLevel string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged." placeholder:"LEVEL"`
 }
 
 // Validate refuses numbers that make no service.
@@ -67,7 +68,7 @@ func (s *settings) Validate() error {
 	case s.Retention < 3 || s.Retention > 1200:
 		return errors.New("--retention: must be 3 to 1200 months")
 	}
-	return nil
+	return s.s3Flags.validate()
 }
 
 // service is everything that runs in one process, wired.
@@ -112,17 +113,25 @@ func openService(ctx context.Context, cfg settings, log *slog.Logger) (s *servic
 }
 
 func (s *service) openStore(ctx context.Context) error {
-	dir, err := blob.OpenDir(s.cfg.Data.blobs(), blob.DirConfig{NoImmutable: s.cfg.NoImmutable})
+	backend, err := s.cfg.payloads(ctx)
 	if err != nil {
 		return err
 	}
-	for _, t := range dir.Describe().Traits {
+	for _, t := range backend.Describe().Traits {
 		if !t.OK {
 			s.log.LogAttrs(ctx, slog.LevelWarn, "payload store", slog.String("trait", t.Name), slog.String("note", t.Note))
 		}
 	}
-	s.store, err = blob.NewStore(dir, blob.Config{MaxSize: s.cfg.MaxPayload, Retention: blob.Retention{Months: s.cfg.Retention}})
+	s.store, err = blob.NewStore(backend, blob.Config{MaxSize: s.cfg.MaxPayload, Retention: blob.Retention{Months: s.cfg.Retention}})
 	return err
+}
+
+// payloads opens what keeps the payloads: the bucket, or else the data folder.
+func (s *settings) payloads(ctx context.Context) (blob.Backend, error) {
+	if s.s3Flags.set() {
+		return s.s3Flags.open(ctx)
+	}
+	return blob.OpenDir(s.Data.blobs(), blob.DirConfig{NoImmutable: s.NoImmutable})
 }
 
 // openQueue opens the projection and the queue over it. A projection that turns out to be damaged, at once or when
@@ -170,7 +179,7 @@ func (s *service) warnOfLostLog(ctx context.Context) {
 			return // whoever reads that version will tell
 		}
 		s.log.LogAttrs(ctx, slog.LevelWarn, "a new log begins, and there are payloads that no event names: was the log folder lost?",
-			slog.String("payloads", s.cfg.Data.blobs()))
+			slog.String("payloads", s.store.Describe().Place))
 		return
 	}
 }

@@ -22,11 +22,15 @@ type verifyCmd struct {
 	Head       string `help:"File with a stored head that the log must contain; if absent, the one in the data folder." placeholder:"FILE" type:"path"`
 	Fast       bool   `help:"Links, sequence and Merkle root only."`
 	NoPayloads bool   `help:"Do not read the stored payloads."`
+	s3Flags
 	clientFlags
 }
 
+// Validate refuses half a bucket.
+func (c *verifyCmd) Validate() error { return c.s3Flags.validate() }
+
 // Run verifies, prints the report and ends with the exit code of its verdict. The log is read from the data folder,
-// or, if a service has it open, from the service; the payloads are read from the folder in both cases.
+// or, if a service has it open, from the service; the payloads are read from the folder or the bucket in both cases.
 func (c *verifyCmd) Run(ctx context.Context) (err error) {
 	o := audit.Options{Fast: c.Fast, TempDir: os.TempDir()}
 	if c.NoPayloads {
@@ -97,28 +101,46 @@ func (c *verifyCmd) open(ctx context.Context, o *audit.Options) (closeAll func()
 	default:
 		o.Log, closeLog = log, c.openState(o, log)
 	}
-	clean, err := c.openPayloads(o)
+	clean, err := c.openPayloads(ctx, o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("payloads: %w", err), closeLog())
 	}
 	return func() error { return errors.Join(closeLog(), clean()) }, nil
 }
 
-// openPayloads opens the payload folder for reading. One that is gone is an empty one: every payload is missing then.
-func (c *verifyCmd) openPayloads(o *audit.Options) (clean func() error, err error) {
-	root, clean := c.Data.blobs(), func() error { return nil }
+// openPayloads opens the payloads for reading, unless they are not to be read. A folder that is gone is an empty one:
+// every payload is missing then.
+func (c *verifyCmd) openPayloads(ctx context.Context, o *audit.Options) (clean func() error, err error) {
+	clean = func() error { return nil }
+	var backend blob.Backend
+	switch {
+	case c.NoPayloads:
+		return clean, nil
+	case c.s3Flags.set():
+		backend, err = c.openToRead(ctx)
+	default:
+		backend, clean, err = openFolder(c.Data.blobs())
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Store, err = blob.NewStore(backend, blob.Config{})
+	return clean, err
+}
+
+func openFolder(root string) (backend blob.Backend, clean func() error, err error) {
+	clean = func() error { return nil }
 	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
 		if root, err = os.MkdirTemp("", "holdfast-no-payloads-*"); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		clean = func() error { return os.Remove(root) }
 	}
 	dir, err := blob.OpenDir(root, blob.DirConfig{ReadOnly: true})
 	if err != nil {
-		return nil, errors.Join(err, clean())
+		return nil, nil, errors.Join(err, clean())
 	}
-	o.Store, err = blob.NewStore(dir, blob.Config{})
-	return clean, err
+	return dir, clean, nil
 }
 
 // openState adds the projection, if it can be read; it is no evidence, and its loss no finding.
