@@ -1,0 +1,253 @@
+package blobtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-dvir/holdfast/blob"
+)
+
+// Server is a real S3 server that runs for one test, in a folder of its own.
+type Server struct {
+	Kind      string // minio, versitygw
+	URL       string
+	AccessKey string // of root
+	SecretKey string
+	CAFile    string // of a server with TLS
+
+	folder  string
+	address string
+	command func() *exec.Cmd
+	running *running
+}
+
+// MinIO starts a MinIO server. Without the binary that ".ci/run tools" builds, the test is
+// skipped, or fails where the servers are required.
+func MinIO(t testing.TB) *Server {
+	t.Helper()
+	s := newServer(t, "minio")
+	var key [32]byte
+	rand.Read(key[:])
+	s.command = func() *exec.Cmd {
+		cmd := exec.Command(tool(t, "minio"), "server", "--quiet", "--address", s.address, filepath.Join(s.folder, "data"))
+		cmd.Env = append(os.Environ(), "HOME="+s.folder, "MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey,
+			"MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_CALLHOME_ENABLE=off",
+			"MINIO_KMS_SECRET_KEY=test-key:"+base64.StdEncoding.EncodeToString(key[:]))
+		return cmd
+	}
+	s.Start(t)
+	return s
+}
+
+// VersityGW starts a Versity S3 gateway over a folder. It keeps objects as plain files,
+// which a test can change behind its back, and differs from S3 in many ways.
+func VersityGW(t testing.TB) *Server {
+	t.Helper()
+	s := newServer(t, "versitygw")
+	for _, dir := range []string{"root", "versions", "iam"} {
+		require.NoError(t, os.Mkdir(filepath.Join(s.folder, dir), 0o700))
+	}
+	s.command = func() *exec.Cmd {
+		cmd := exec.Command(tool(t, "versitygw"), "--port", s.address, "--keep-alive", "--quiet", "--iam-dir", filepath.Join(s.folder, "iam"),
+			"posix", "--versioning-dir", filepath.Join(s.folder, "versions"), filepath.Join(s.folder, "root"))
+		cmd.Env = append(os.Environ(), "HOME="+s.folder, "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
+		return cmd
+	}
+	s.Start(t)
+	return s
+}
+
+func newServer(t testing.TB, kind string) *Server {
+	t.Helper()
+	tool(t, kind)
+	s := &Server{Kind: kind, AccessKey: "rootkey", SecretKey: "root-" + random16(), folder: t.TempDir(), address: freeAddress(t)}
+	s.URL = "http://" + s.address
+	return s
+}
+
+// tool is the path of a server's binary.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(moduleRoot(t), ".tools", "bin", name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if os.Getenv("HOLDFAST_REQUIRE_SERVERS") != "" {
+		t.Fatalf("%s is required and not built: run .ci/run tools", name)
+	}
+	t.Skipf("NOT TESTED on a real %s: it is not built; .ci/run tools builds it", name)
+	return ""
+}
+
+// moduleRoot is the folder of the module that the test belongs to.
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no go.mod above the working directory")
+	return ""
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func random16() string {
+	var id [8]byte
+	rand.Read(id[:])
+	return hex.EncodeToString(id[:])
+}
+
+// running is a server's process.
+type running struct {
+	process *os.Process
+	ended   chan struct{}
+}
+
+// Start starts the server, again after Kill: at the same address, on the same folder.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	defer log.Close()
+	cmd := s.command()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	r := &running{ended: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the death signal comes when the thread that started the process ends
+		err := cmd.Start()
+		r.process = cmd.Process
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(r.ended)
+	}()
+	require.NoError(t, <-started)
+	s.running = r
+	t.Cleanup(r.kill)
+	require.NoError(t, s.awaitReady(r), "%s did not start", s.Kind)
+}
+
+func (r *running) kill() {
+	_ = r.process.Kill()
+	<-r.ended
+}
+
+func (s *Server) awaitReady(r *running) error {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		select {
+		case <-r.ended:
+			text, _ := os.ReadFile(filepath.Join(s.folder, "log"))
+			return fmt.Errorf("it ended: %s", text)
+		case <-time.After(20 * time.Millisecond):
+		}
+		resp, err := http.Get(s.URL + "/minio/health/live")
+		if err != nil {
+			continue
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if s.Kind != "minio" || resp.StatusCode == http.StatusOK {
+			return nil
+		}
+	}
+	return context.DeadlineExceeded
+}
+
+// Kill ends the server as a power switch would.
+func (s *Server) Kill() { s.running.kill() }
+
+// Pause makes the server a black hole, which takes connections and never answers, until
+// Resume.
+func (s *Server) Pause() { _ = s.running.process.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() { _ = s.running.process.Signal(syscall.SIGCONT) }
+
+// Client talks to the server as root, behind the back of what is tested.
+func (s *Server) Client(t testing.TB) *minio.Client {
+	t.Helper()
+	c, err := minio.New(s.address, &minio.Options{Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Region: "us-east-1"})
+	require.NoError(t, err)
+	return c
+}
+
+// NewBucket makes a bucket with Object Lock and without a default retention.
+func (s *Server) NewBucket(t testing.TB) string {
+	t.Helper()
+	return s.newBucket(t, minio.MakeBucketOptions{ObjectLocking: true})
+}
+
+// NewPlainBucket makes a bucket without Object Lock.
+func (s *Server) NewPlainBucket(t testing.TB) string {
+	t.Helper()
+	return s.newBucket(t, minio.MakeBucketOptions{})
+}
+
+func (s *Server) newBucket(t testing.TB, o minio.MakeBucketOptions) string {
+	t.Helper()
+	name := "holdfast-" + random16()
+	require.NoError(t, s.Client(t).MakeBucket(t.Context(), name, o))
+	return name
+}
+
+// Config reaches a bucket of the server as root.
+func (s *Server) Config(bucket string) blob.BucketConfig {
+	return blob.BucketConfig{Endpoint: s.URL, Bucket: bucket, AccessKey: s.AccessKey, SecretKey: s.SecretKey, CAFile: s.CAFile}
+}
+
+// Restricted reaches a bucket with credentials that are allowed what policy says, and
+// nothing else.
+func (s *Server) Restricted(t testing.TB, bucket, policy string) blob.BucketConfig {
+	t.Helper()
+	c := s.Config(bucket)
+	if s.Kind == "minio" {
+		keys, err := credentials.NewSTSAssumeRole(s.URL, credentials.STSAssumeRoleOptions{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Policy: policy})
+		require.NoError(t, err)
+		v, err := keys.GetWithContext(&credentials.CredContext{Client: http.DefaultClient, Endpoint: s.URL})
+		require.NoError(t, err)
+		c.AccessKey, c.SecretKey, c.SessionToken = v.AccessKeyID, v.SecretAccessKey, v.SessionToken
+		return c
+	}
+	c.AccessKey, c.SecretKey = "app-"+random16(), "secret-"+random16()
+	out, err := exec.Command(tool(t, s.Kind), "admin", "-a", s.AccessKey, "-s", s.SecretKey, "--er", s.URL,
+		"create-user", "--access", c.AccessKey, "--secret", c.SecretKey, "--role", "user").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	policy = strings.ReplaceAll(policy, `"Effect"`, fmt.Sprintf(`"Principal":{"AWS":[%q]},"Effect"`, c.AccessKey))
+	require.NoError(t, s.Client(t).SetBucketPolicy(t.Context(), bucket, policy))
+	return c
+}
+
+// Folder is where the server keeps its data. Versity's has the objects as files, as
+// root/<bucket>/<key>.
+func (s *Server) Folder() string { return s.folder }
