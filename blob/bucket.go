@@ -16,6 +16,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/holdfast-dvir/holdfast/chain"
 )
@@ -118,8 +119,8 @@ func (c *BucketConfig) validate() (*url.URL, error) {
 		return nil, errors.New("S3 endpoint: must be a URL such as https://s3.eu-central-1.amazonaws.com, without path or credentials")
 	case u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()):
 		return nil, errors.New("S3 endpoint: http would send payloads unencrypted over the network; use https, or allow http")
-	case c.Bucket == "":
-		return nil, errors.New("S3 bucket: a name is needed")
+	case s3utils.CheckValidBucketNameStrict(c.Bucket) != nil:
+		return nil, errors.New("S3 bucket: must be a name of 3 to 63 lower-case letters, digits, dots and hyphens")
 	case c.Prefix != "" && (!strings.HasSuffix(c.Prefix, "/") || strings.HasPrefix(c.Prefix, "/") || strings.Contains(c.Prefix, "//")):
 		return nil, errors.New("S3 prefix: must end in a slash and not begin with one, such as dvir/")
 	}

@@ -161,26 +161,34 @@ func (e *examination) clock(context.Context) error {
 }
 
 // probe puts the same object twice on the condition that it is not there, and looks at it.
+// An object that is older than a setting of the bucket, or covered, is put once more: what
+// counts is what becomes of a put now.
 func (e *examination) probe(ctx context.Context) error {
 	o := e.b.probe("if-none-match", time.Now().Add(24*time.Hour))
 	taken := false
 	for n := 0; n < 2 && !taken; n++ {
-		err := e.put(ctx, o)
+		err := e.put(ctx, o, true)
 		if taken = judge(ctx, err) == present; err != nil && !taken {
 			return e.unputtable(ctx, err)
 		}
 	}
 	e.note("conditional puts", taken, "If-None-Match: * is "+either(taken, "kept", "ignored: the same bytes put at once take their space twice"))
-	var info minio.ObjectInfo
-	answered, err := e.settings(ctx, "s3:GetObject", func(ctx context.Context) (err error) {
-		info, err = e.b.client.StatObject(ctx, e.b.config.Bucket, o.key, minio.StatObjectOptions{})
-		return err
-	})
-	if answered {
-		e.look(info)
+	info, err := e.look(ctx, o)
+	if err == nil && len(e.flaws(info)) > 0 {
+		if err := e.put(ctx, o, false); err != nil {
+			return e.unputtable(ctx, err)
+		}
+		info, err = e.look(ctx, o)
+	}
+	if err == nil {
+		e.reasons = append(e.reasons, e.flaws(info)...)
+		sse := info.Headers.Get(encryptionHeader)
+		e.note("encryption", sse != "", "at rest by the server: "+cmp.Or(sse, "none"))
 	}
 	return err
 }
+
+const encryptionHeader = "X-Amz-Server-Side-Encryption"
 
 // probe is an object of the examination, outside the payloads' keys.
 func (b *Bucket) probe(name string, until time.Time) object {
@@ -189,9 +197,9 @@ func (b *Bucket) probe(name string, until time.Time) object {
 }
 
 // put sends o as payloads are sent, and again while the server asks for that.
-func (e *examination) put(ctx context.Context, o object) error {
+func (e *examination) put(ctx context.Context, o object, free bool) error {
 	for n := 0; ; n++ {
-		_, err := e.b.send(ctx, o, true)
+		_, err := e.b.send(ctx, o, free)
 		if a := e.b.heard(ctx, err); a != transient && a != racing || n == tries-1 || !backOff(ctx, n) {
 			return err
 		}
@@ -209,17 +217,27 @@ func (e *examination) unputtable(ctx context.Context, err error) error {
 	return nil
 }
 
-func (e *examination) look(info minio.ObjectInfo) {
+// look asks for the headers of o, or none if something hides it.
+func (e *examination) look(ctx context.Context, o object) (info minio.ObjectInfo, err error) {
+	_, err = e.settings(ctx, "s3:GetObject", func(ctx context.Context) (err error) {
+		info, err = e.b.client.StatObject(ctx, e.b.config.Bucket, o.key, minio.StatObjectOptions{})
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
+		return minio.ObjectInfo{}, nil
+	}
+	return info, err
+}
+
+// flaws are the reasons against a bucket that keeps the probe like this.
+func (e *examination) flaws(info minio.ObjectInfo) (reasons []string) {
 	if locate(Ref{}, info, false).RetainUntil.IsZero() {
-		e.refuse("a locked object does not come back as locked (COMPLIANCE); the credentials may lack s3:GetObjectRetention")
+		reasons = append(reasons, "a locked object does not come back as locked (COMPLIANCE); the credentials may lack s3:GetObjectRetention")
 	}
-	sse := info.Headers.Get("X-Amz-Server-Side-Encryption")
-	switch {
-	case sse == "" && e.b.config.RequireEncryption:
-		e.refuse("what is put is not encrypted; set a default encryption for the bucket")
-	default:
-		e.note("encryption", sse != "", "at rest by the server: "+cmp.Or(sse, "none"))
+	if info.Headers.Get(encryptionHeader) == "" && e.b.config.RequireEncryption {
+		reasons = append(reasons, "what is put is not encrypted; set a default encryption for the bucket")
 	}
+	return reasons
 }
 
 // lifecycle warns of rules: they cannot remove locked versions, but cover them with delete
