@@ -269,14 +269,15 @@ func sseS3() *sse.Configuration { return sse.NewConfigurationSSES3() }
 func TestPresent(t *testing.T) {
 	onServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, c := open(t, s)
+		until := inMonths(18)
 		for _, size := range []int{0, 2000, 2 << 20} {
 			data := content(size)
 			first, created := put(t, b, data, inMonths(3))
 			assert.True(t, created)
-			later, created := put(t, b, data, inMonths(18))
+			later, created := put(t, b, data, until)
 			assert.False(t, created)
 			assert.Equal(t, first.Ref, later.Ref)
-			assert.Equal(t, inMonths(18), later.RetainUntil)
+			assert.Equal(t, until, later.RetainUntil)
 			assert.Len(t, versions(t, s, c, first.Digest), 1)
 		}
 	})

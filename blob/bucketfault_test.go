@@ -126,20 +126,22 @@ func TestReadFaults(t *testing.T) {
 func TestRetentionRace(t *testing.T) {
 	onServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, _, f := faulty(t, s)
-		loc, _ := put(t, b, content(100), inMonths(3))
+		near, mine, theirs := inMonths(3), inMonths(18), inMonths(24)
+		loc, _ := put(t, b, content(100), near)
 		f.Next(1, blobtest.Retentions, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-			_, err := b.Extend(r.Context(), loc.Ref, inMonths(24))
+			_, err := b.Extend(r.Context(), loc.Ref, theirs)
 			require.NoError(t, err)
 			return next.RoundTrip(r)
 		})
-		got, err := b.Extend(t.Context(), loc.Ref, inMonths(18))
+		got, err := b.Extend(t.Context(), loc.Ref, mine)
 		require.NoError(t, err)
-		assert.Equal(t, inMonths(24), got.RetainUntil)
+		assert.Equal(t, theirs, got.RetainUntil)
 
 		f.Next(1, blobtest.Retentions, blobtest.LoseReply)
-		got, err = b.Extend(t.Context(), loc.Ref, inMonths(30))
+		last := inMonths(30)
+		got, err = b.Extend(t.Context(), loc.Ref, last)
 		require.NoError(t, err)
-		assert.Equal(t, inMonths(30), got.RetainUntil)
+		assert.Equal(t, last, got.RetainUntil)
 	})
 }
 
