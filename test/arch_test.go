@@ -32,7 +32,7 @@ const (
 var rooms = map[string]string{
 	"dvir":       "github.com/santhosh-tekuri/jsonschema",
 	"chain":      "golang.org/x/mod",
-	"blob":       "chain golang.org/x/sys",
+	"blob":       "chain github.com/minio/minio-go golang.org/x/sys",
 	"jetstream":  "chain github.com/nats-io golang.org/x/sys",
 	"projection": "chain go.etcd.io/bbolt golang.org/x/mod",
 	"deadletter": "chain blob projection",
@@ -51,6 +51,7 @@ var outside = []string{"cmd", "test"}
 // drivers are third parties that one room wraps for all others.
 var drivers = map[string]string{
 	"github.com/nats-io":                    "jetstream",
+	"github.com/minio/minio-go":             "blob",
 	"go.etcd.io/bbolt":                      "projection",
 	"github.com/santhosh-tekuri/jsonschema": "dvir",
 	"github.com/danielgtaylor/huma":         "web",

@@ -26,7 +26,10 @@ const crashRounds = 50
 // TestKilledUnderLoad kills the service at random moments while clients submit payloads, hand over failures and
 // replay. Afterwards nothing acknowledged is missing, no report has two records, nothing is poison, the chain
 // verifies, and the projection equals a rebuild.
-func TestKilledUnderLoad(t *testing.T) {
+func TestKilledUnderLoad(t *testing.T) { killUnderLoad(t) }
+
+// killUnderLoad has the service run with flags.
+func killUnderLoad(t *testing.T, flags ...string) {
 	rounds := crashRounds
 	if testing.Short() {
 		rounds = 5
@@ -34,7 +37,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	data := t.TempDir()
 	acked := &ledger{known: map[string]bool{}}
 	for round := range rounds {
-		s := serve(t, data)
+		s := serve(t, data, flags...)
 		ctx, cancel := context.WithCancel(t.Context())
 		var clients sync.WaitGroup
 		for c := range 8 {
@@ -45,11 +48,11 @@ func TestKilledUnderLoad(t *testing.T) {
 		cancel()
 		clients.Wait()
 	}
-	s := serve(t, data)
+	s := serve(t, data, flags...)
 	s.settle()
 	acked.check(s)
 	s.stop()
-	code, out, errs := holdfast(t, "verify", "--data", data, "--output", "json")
+	code, out, errs := holdfast(t, append([]string{"verify", "--data", data, "--output", "json"}, flags...)...)
 	require.Zero(t, code, "%s\n%s", out, errs)
 	checkHistory(t, data, acked)
 	t.Logf("%d rounds, %d payloads acknowledged", rounds, len(acked.known))

@@ -1,8 +1,10 @@
 package blobtest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -197,7 +199,8 @@ func (s *Server) Resume() { _ = s.running.process.Signal(syscall.SIGCONT) }
 // Client talks to the server as root, behind the back of what is tested.
 func (s *Server) Client(t testing.TB) *minio.Client {
 	t.Helper()
-	c, err := minio.New(s.address, &minio.Options{Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Region: "us-east-1"})
+	c, err := minio.New(s.address, &minio.Options{Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Region: "us-east-1",
+		Transport: &http.Transport{MaxIdleConnsPerHost: 128}})
 	require.NoError(t, err)
 	return c
 }
@@ -246,6 +249,32 @@ func (s *Server) Restricted(t testing.TB, bucket, policy string) blob.BucketConf
 	policy = strings.ReplaceAll(policy, `"Effect"`, fmt.Sprintf(`"Principal":{"AWS":[%q]},"Effect"`, c.AccessKey))
 	require.NoError(t, s.Client(t).SetBucketPolicy(t.Context(), bucket, policy))
 	return c
+}
+
+// Flags reach a bucket from the command line.
+func Flags(t testing.TB, c blob.BucketConfig) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "credentials")
+	text := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", c.AccessKey, c.SecretKey)
+	if c.SessionToken != "" {
+		text += "aws_session_token = " + c.SessionToken + "\n"
+	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return []string{"--s3-endpoint", c.Endpoint, "--s3-bucket", c.Bucket, "--s3-credentials", file}
+}
+
+// BarePut is a conditional locked put and nothing else, for comparison.
+func (s *Server) BarePut(t testing.TB, bucket string) func(ctx context.Context, data []byte) error {
+	t.Helper()
+	core := minio.Core{Client: s.Client(t)}
+	return func(ctx context.Context, data []byte) error {
+		sum := sha256.Sum256(data)
+		name := hex.EncodeToString(sum[:])
+		o := minio.PutObjectOptions{Mode: minio.Compliance, RetainUntilDate: time.Now().AddDate(1, 6, 0), DisableContentSha256: true}
+		o.SetMatchETagExcept("*")
+		_, err := core.PutObject(ctx, bucket, "bare/"+name, bytes.NewReader(data), int64(len(data)), "", name, o)
+		return err
+	}
 }
 
 // Folder is where the server keeps its data. Versity's has the objects as files, as
