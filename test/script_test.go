@@ -16,6 +16,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-dvir/holdfast/blob/blobtest"
 )
 
 // TestScripts tells stories of the command line: script/*.txtar. Besides the commands of testscript they have
@@ -25,6 +27,8 @@ import (
 //	crash                end it as a power switch would
 //	exits CODE PROGRAM   run a program that must end with this exit code
 //	let NAME MEMBER      set a variable from a member of the JSON object on the first line of stdout
+//	bucket               start a MinIO server, and set ENDPOINT, BUCKET and CREDENTIALS for a new bucket; [minio] tells
+//	                     whether that server is built
 //	members NAME...      the JSON object on the first line of stdout has these members and no others
 func TestScripts(t *testing.T) {
 	path, err := binary()
@@ -40,6 +44,13 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
+		Condition: func(name string) (bool, error) {
+			if name != "minio" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			_, err := os.Stat(filepath.Join(root, ".tools", "bin", name))
+			return err == nil, nil
+		},
 		Cmds: (&scripts{t: t, running: map[string]*server{}}).commands(),
 	})
 }
@@ -54,6 +65,7 @@ type scripts struct {
 func (s *scripts) commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"serve": s.serve, "unserve": s.unserve, "crash": s.crash, "exits": exits, "let": let, "members": members,
+		"bucket": s.bucket,
 	}
 }
 
@@ -88,6 +100,14 @@ func (s *scripts) unserve(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 func (s *scripts) crash(ts *testscript.TestScript, _ bool, _ []string) { s.of(ts).kill() }
+
+func (s *scripts) bucket(ts *testscript.TestScript, _ bool, _ []string) {
+	minio := blobtest.MinIO(s.t)
+	flags := blobtest.Flags(s.t, minio.Config(minio.NewBucket(s.t)))
+	ts.Setenv("ENDPOINT", flags[1])
+	ts.Setenv("BUCKET", flags[3])
+	ts.Setenv("CREDENTIALS", flags[5])
+}
 
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {

@@ -31,6 +31,7 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" group:"Run:" help:"Run the service."`
 	Token    tokenCmd    `cmd:"" group:"Run:" help:"Create, list and revoke access tokens."`
 	Worm     wormCmd     `cmd:"" group:"Run:" help:"Check that the payload bucket is write-once."`
+	Blob     blobCmd     `cmd:"" group:"Run:" help:"Move the payloads between a folder and a bucket."`
 	Rebuild  rebuildCmd  `cmd:"" group:"Run:" help:"Fold the current state from the log anew; the service must be stopped."`
 	Demo     demoCmd     `cmd:"" group:"Try:" help:"Show the whole life of payloads on sample files, in a temporary folder."`
 	Dvir     dvirCmd     `cmd:"" group:"Try:" help:"Judge files with the built-in processor, offline."`
