@@ -38,6 +38,7 @@ type Store struct {
 	retention Retention
 	spoolDir  string
 	shadowed  atomic.Uint64
+	refused   atomic.Uint64
 }
 
 // NewStore checks the configuration, most of all the retention policy.
@@ -61,10 +62,7 @@ func (s *Store) PutBytes(ctx context.Context, data []byte, now time.Time) (Locat
 	}
 	d := chain.Sum(data)
 	loc, created, err := s.backend.Put(ctx, d, bytes.NewReader(data), int64(len(data)), s.retention.until(now))
-	if err != nil {
-		return Location{}, false, fmt.Errorf("put blob %s: %w", d, err)
-	}
-	return loc, created, nil
+	return loc, created, s.putting(d, err)
 }
 
 // Put is PutBytes for a stream of unknown length, read to its end in flat memory. A
@@ -97,10 +95,18 @@ func (s *Store) putLong(ctx context.Context, r io.Reader, now time.Time) (Locati
 	}
 	d := chain.Digest(h.Sum(nil))
 	loc, created, err := spool.Commit(ctx, d, s.retention.until(now))
-	if err != nil {
-		return Location{}, false, fmt.Errorf("put blob %s: %w", d, err)
+	return loc, created, s.putting(d, err)
+}
+
+// putting names what was put when err came.
+func (s *Store) putting(d chain.Digest, err error) error {
+	if err == nil {
+		return nil
 	}
-	return loc, created, nil
+	if errors.Is(err, ErrUnavailable) {
+		s.refused.Add(1)
+	}
+	return fmt.Errorf("put blob %s: %w", d, err)
 }
 
 func (s *Store) spool(ctx context.Context) (Spool, error) {
@@ -255,6 +261,9 @@ func (s *Store) Watch(ctx context.Context, told func(error)) error {
 
 // Shadowed is how many reads so far met a version or a delete marker over the one read.
 func (s *Store) Shadowed() uint64 { return s.shadowed.Load() }
+
+// Refused is how many puts so far were not taken because the medium was away or unfit.
+func (s *Store) Refused() uint64 { return s.refused.Load() }
 
 // Problem is a way in which a stored version falls short of what was recorded of it.
 type Problem string

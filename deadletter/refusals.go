@@ -7,6 +7,9 @@ var (
 	ErrStoreReadOnly  = blob.ErrReadOnly
 	ErrNoSpace        = blob.ErrNoSpace
 	ErrPayloadMissing = blob.ErrNotFound
+	// ErrStoreUnavailable: the store cannot be reached, or is not fit to keep payloads. It comes back by itself, or a
+	// person mends it; the same request may be repeated.
+	ErrStoreUnavailable = blob.ErrUnavailable
 	// ErrUpload: the stream given as a body broke off. The store is not to blame, and nothing was kept.
 	ErrUpload = blob.ErrSource
 )

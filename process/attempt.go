@@ -24,7 +24,11 @@ func (p *Pool) run(ctx context.Context, l chain.Letter, worker string) {
 		err = nil
 		pause(ctx, refusedPause)
 	default:
-		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "letter given back",
+		level := slog.LevelWarn
+		if errors.Is(err, blob.ErrUnavailable) {
+			level = slog.LevelDebug // the service tells once that the store is away
+		}
+		p.cfg.Log.LogAttrs(ctx, level, "letter given back",
 			slog.String("payload_ref", l.Ref.String()), slog.String("fault", fault(err)))
 		pause(ctx, faultPause)
 	}
@@ -62,6 +66,9 @@ func (p *Pool) attempt(stopping context.Context, l chain.Letter, worker string) 
 	defer unlock()
 	if stopping.Err() != nil {
 		return 0, stopping.Err()
+	}
+	if err := p.cfg.Store.Healthy(); err != nil {
+		return p.cfg.State.Tip().Size, err
 	}
 	ctx := context.WithoutCancel(stopping)
 	asking, cancel := context.WithTimeout(ctx, finishFor)

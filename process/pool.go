@@ -60,6 +60,7 @@ const running = ^uint64(0)
 const (
 	expiryEvery  = 5 * time.Second        // how often leases that ran out are looked at
 	expiryGrace  = 10 * time.Second       // clocks of instances may differ by this much
+	storePause   = time.Second            // between looks at a store that is away
 	faultPause   = time.Second            // of a worker after a fault of ours; its letter waits longer each time
 	maxAside     = time.Minute            // that a letter waits after faults of ours
 	faultMemory  = 10 * maxAside          // faults this long ago are forgotten: the letter may be closed
@@ -143,6 +144,13 @@ func (p *Pool) reclaim(ctx context.Context) error {
 // schedule hands out due letters and sleeps until the projection changes or the next one comes due.
 func (p *Pool) schedule(ctx context.Context) error {
 	for {
+		if p.cfg.Store.Healthy() != nil {
+			pause(ctx, storePause) // nothing can be read: a lease would only come to nothing
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			continue
+		}
 		changed := p.cfg.State.Changed()
 		letters, next, err := p.due()
 		if err != nil {

@@ -117,6 +117,7 @@ type bench struct {
 	store  *blob.Store
 	state  *projection.DB
 	script *script
+	puts   atomic.Int64
 	*deadletter.Queue
 }
 
@@ -344,6 +345,37 @@ func TestFaultOfOurs(t *testing.T) {
 		require.LessOrEqual(t, b.script.count(payload), 6)
 		require.Equal(t, b.events(payload)[chain.TypeAttempt]-1, b.events(payload)[chain.TypeAttemptLost])
 	}
+}
+
+// TestStoreAway: however long the store is away, the log does not grow, no attempt is used, and everything goes on
+// when it is back. The store goes away while letters are being worked on.
+func TestStoreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		const letters = 1_000
+		for i := range letters {
+			b.ingest(fmt.Sprint("good ", i))
+		}
+		b.memory.Fail = func(op string, _ chain.Digest) error { // with the tenth record
+			if op == "put" && b.puts.Add(1) == 10 {
+				b.memory.Away(true)
+			}
+			return nil
+		}
+		stop := b.start()
+		time.Sleep(time.Second)
+		before := len(b.log.Lines())
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, before, len(b.log.Lines()), "events while the store is away")
+		assert.Less(t, before, 1+letters+100)
+		b.memory.Away(false)
+		time.Sleep(2 * time.Minute)
+		stop()
+		for _, l := range b.letters() {
+			require.Equal(t, chain.Resolved, l.Disposition)
+			require.Equal(t, uint64(1), l.Attempt)
+		}
+	})
 }
 
 func TestTooSlowIsTransient(t *testing.T) {

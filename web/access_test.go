@@ -28,6 +28,7 @@ var may = map[string]string{
 	"GET /v1/log/entries":                "reviewer auditor admin",
 	"GET /healthz":                       "*",
 	"GET /readyz":                        "*",
+	"GET /metrics":                       "*",
 	"GET /openapi.json":                  "*",
 }
 

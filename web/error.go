@@ -122,6 +122,7 @@ var refusals = []struct {
 	{projection.ErrClosed, 503, KindUnavailable, "the service is shutting down", "1"},
 	{deadletter.ErrNoSpace, 507, KindFull, "the payload store is full; nothing was kept", ""},
 	{deadletter.ErrStoreReadOnly, 503, KindReadOnly, "the payload store cannot be written; nothing was kept", ""},
+	{deadletter.ErrStoreUnavailable, 503, KindUnavailable, "the payload store does not answer; repeat the request later", "5"},
 	{deadletter.ErrPayloadMissing, 500, KindDamaged, "the payload's bytes are not in the store", ""},
 	{deadletter.ErrUpload, 400, KindUpload, "the body broke off; nothing was kept", ""},
 	{syscall.EMFILE, 503, KindUnavailable, "the service has too many files open; nothing was kept", "1"},
@@ -181,8 +182,11 @@ func (a *api) fail(ctx context.Context, op *huma.Operation, err error) *Problem 
 	p.RequestID = requestID(ctx)
 	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil {
 		level := slog.LevelWarn
-		if p.Status == http.StatusInternalServerError {
+		switch {
+		case p.Status == http.StatusInternalServerError:
 			level = slog.LevelError
+		case errors.Is(err, deadletter.ErrStoreUnavailable):
+			level = slog.LevelDebug // the service tells once that the store is away, and once that it is back
 		}
 		a.Log.LogAttrs(ctx, level, "request failed", slog.String("method", op.Method), slog.String("route", op.Path),
 			slog.Int("status", p.Status), slog.String("request_id", p.RequestID), slog.String("error", err.Error()))

@@ -34,6 +34,7 @@ type Config struct {
 	Version    string                      // of the software
 	Log        *slog.Logger                // nil means none
 	Ready      func(context.Context) error // what /readyz asks; nil means always ready
+	Metrics    http.Handler                // of /metrics; nil means an empty page
 }
 
 // api is the state of one Handler.
@@ -62,6 +63,7 @@ var access = map[string][]Role{
 	"GET /v1/log/entries":                {Reviewer, Auditor, Admin},
 	"GET /healthz":                       {anyone},
 	"GET /readyz":                        {anyone},
+	"GET /metrics":                       {anyone},
 	"GET /openapi.json":                  {anyone},
 }
 
@@ -103,7 +105,22 @@ func (a *api) routes() {
 	a.streamRoutes()
 	register(a, huma.Operation{Method: "GET", Path: "/healthz", OperationID: "health", Summary: "The process answers"}, a.health)
 	register(a, huma.Operation{Method: "GET", Path: "/readyz", OperationID: "ready", Summary: "The service takes requests"}, a.ready)
+	a.metricsRoute()
 	a.describe()
+}
+
+// metricsRoute serves numbers alone: whoever scrapes them needs no token.
+func (a *api) metricsRoute() {
+	if a.Metrics == nil {
+		a.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	}
+	register(a, huma.Operation{Method: "GET", Path: "/metrics", OperationID: "metrics", Summary: "Metrics in the Prometheus text format"},
+		func(context.Context, *struct{}) (*huma.StreamResponse, error) {
+			return &huma.StreamResponse{Body: func(ctx huma.Context) {
+				r, w := humago.Unwrap(ctx)
+				a.Metrics.ServeHTTP(w, r)
+			}}, nil
+		})
 }
 
 // describe serves the description of what was registered before.
@@ -373,6 +390,8 @@ func (a *api) ready(ctx context.Context, _ *struct{}) (*statusOutput, error) {
 type notReadyError struct{ reason error }
 
 func (e *notReadyError) Error() string { return "not ready: " + e.reason.Error() }
+
+func (e *notReadyError) Unwrap() error { return e.reason }
 
 func (e *notReadyError) As(target any) bool {
 	p, ok := target.(**Problem)

@@ -33,9 +33,60 @@ type Memory struct {
 
 	mu      sync.Mutex
 	objects map[chain.Digest]*object // guarded by mu
+	away    bool                     // guarded by mu
+	changed chan struct{}            // guarded by mu; closed at the next change of away
 }
 
-var _ blob.Backend = (*Memory)(nil)
+var (
+	_ blob.Backend = (*Memory)(nil)
+	_ blob.Monitor = (*Memory)(nil)
+)
+
+// Away has every call answered with blob.ErrUnavailable, or not any more.
+func (m *Memory) Away(is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.away = is
+	if m.changed != nil {
+		close(m.changed)
+	}
+	m.changed = nil
+}
+
+// Healthy implements [blob.Monitor].
+func (m *Memory) Healthy() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.away {
+		return blob.ErrUnavailable
+	}
+	return nil
+}
+
+// Watch implements [blob.Monitor].
+func (m *Memory) Watch(ctx context.Context, told func(error)) error {
+	for was := error(nil); ; {
+		changed := m.change()
+		if is := m.Healthy(); (is == nil) != (was == nil) {
+			was = is
+			told(is)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (m *Memory) change() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.changed == nil {
+		m.changed = make(chan struct{})
+	}
+	return m.changed
+}
 
 type object struct {
 	data []byte
@@ -180,6 +231,9 @@ func (m *Memory) fail(ctx context.Context, op string, d chain.Digest) error {
 		if err := m.Fail(op, d); err != nil {
 			return err
 		}
+	}
+	if err := m.Healthy(); err != nil {
+		return err
 	}
 	return ctx.Err()
 }

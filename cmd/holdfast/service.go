@@ -106,6 +106,7 @@ func openService(ctx context.Context, cfg settings, log *slog.Logger) (s *servic
 		return s, err
 	}
 	s.warnOfLostLog(ctx)
+	s.warnOfOtherStore(ctx)
 	if err := s.openPool(); err != nil {
 		return s, err
 	}
@@ -117,7 +118,9 @@ func (s *service) openStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range backend.Describe().Traits {
+	about := backend.Describe()
+	s.log.LogAttrs(ctx, slog.LevelInfo, "payload store", slog.String("kind", about.Kind), slog.String("place", about.Place))
+	for _, t := range about.Traits {
 		if !t.OK {
 			s.log.LogAttrs(ctx, slog.LevelWarn, "payload store", slog.String("trait", t.Name), slog.String("note", t.Note))
 		}
@@ -181,6 +184,26 @@ func (s *service) warnOfLostLog(ctx context.Context) {
 		s.log.LogAttrs(ctx, slog.LevelWarn, "a new log begins, and there are payloads that no event names: was the log folder lost?",
 			slog.String("payloads", s.store.Describe().Place))
 		return
+	}
+}
+
+// warnOfOtherStore tells when neither the first nor the newest payload of the log is in the store: it is another one,
+// or was not filled yet.
+func (s *service) warnOfOtherStore(ctx context.Context) {
+	missing := 0
+	for _, order := range []projection.Order{projection.OldestFirst, projection.NewestFirst} {
+		page, err := s.state.List(projection.Filter{Order: order}, "", 1)
+		if err != nil || len(page.Letters) == 0 {
+			return
+		}
+		l := page.Letters[0]
+		if _, err := s.store.Stat(ctx, blob.Ref{Digest: l.Ref, Version: l.BlobVersion}); errors.Is(err, blob.ErrNotFound) {
+			missing++
+		}
+	}
+	if missing == 2 {
+		s.log.LogAttrs(ctx, slog.LevelError, "the payloads of this log are not in this store: was another one configured, or not filled yet with holdfast blob copy?",
+			slog.String("store", s.store.Describe().Place))
 	}
 }
 
@@ -249,12 +272,34 @@ func (s *service) openWeb(ctx context.Context) error {
 		return err
 	}
 	s.handler = web.Handler(web.Config{Queue: s.queue, State: s.state, Events: s.events, Tokens: tokens, MaxPayload: s.cfg.MaxPayload,
-		Version: version(), Log: s.log, Ready: s.ready})
+		Version: version(), Log: s.log, Ready: s.ready, Metrics: metrics(s.store)})
 	return nil
 }
 
-// ready tells whether submissions can be taken: the log answers.
-func (s *service) ready(ctx context.Context) error { return s.events.Healthy(ctx) }
+// ready tells whether submissions can be taken: the log answers, and so does the store.
+func (s *service) ready(ctx context.Context) error {
+	if err := s.store.Healthy(); err != nil {
+		return err
+	}
+	return s.events.Healthy(ctx)
+}
+
+// watchStore tells when the payload store goes away and when it is back. What happens in between is told by nobody:
+// it would be a line for every request.
+func (s *service) watchStore(ctx context.Context) error {
+	var since time.Time
+	var refused uint64
+	return s.store.Watch(ctx, func(why error) {
+		if why != nil {
+			since, refused = time.Now(), s.store.Refused()
+			s.log.LogAttrs(ctx, slog.LevelError, "the payload store is away: submissions are refused, processing waits",
+				slog.String("store", s.store.Describe().Place), slog.String("why", why.Error()))
+			return
+		}
+		s.log.LogAttrs(ctx, slog.LevelWarn, "the payload store is back", slog.String("store", s.store.Describe().Place),
+			slog.Duration("away", time.Since(since).Round(time.Second)), slog.Uint64("refused", s.store.Refused()-refused))
+	})
+}
 
 // url is where the API listens.
 func (s *service) url() string { return "http://" + s.listener.Addr().String() }
@@ -277,6 +322,7 @@ func (s *service) run(ctx context.Context) error {
 	below.Go(func() error { return s.queue.Run(core) }) // also when something beside it fails: workers give back
 	below.Go(func() error { return s.follow(belowCtx) })
 	below.Go(func() error { return s.keepAnchor(belowCtx) })
+	below.Go(func() error { return s.watchStore(belowCtx) })
 
 	above, aboveCtx := errgroup.WithContext(ctx)
 	above.Go(func() error { return s.pool.Run(aboveCtx) })
