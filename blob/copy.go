@@ -33,7 +33,7 @@ type CopyReport struct {
 }
 
 // Versions is how many were looked at.
-func (r *CopyReport) Versions() uint64 { return r.Copied + r.Present + r.Damaged + r.Failed }
+func (r CopyReport) Versions() uint64 { return r.Copied + r.Present + r.Damaged + r.Failed }
 
 // MaxFindings is how many findings a [CopyReport] lists; its counts go on.
 const MaxFindings = 1000

@@ -272,6 +272,10 @@ func TestCopyOfTwoVersions(t *testing.T) {
 	assert.Equal(t, loc, got, "hold and date of a foreign version do not count")
 }
 
+// plain hides what a backend can do beyond the contract: taking bytes before their digest
+// is known, and telling whether it is away.
+type plain struct{ blob.Backend }
+
 // TestCopyContinues: a copy that broke off at any call is continued by the next.
 func TestCopyContinues(t *testing.T) {
 	const n = 20
@@ -287,7 +291,7 @@ func TestCopyContinues(t *testing.T) {
 				}
 				return nil
 			}}, new(atomic.Int64)}
-			r, err := blob.Copy(t.Context(), to, source, blob.CopyOptions{})
+			r, err := blob.Copy(t.Context(), plain{to}, source, blob.CopyOptions{})
 			require.ErrorIs(t, err, reason, op)
 			assert.ErrorContains(t, err, "the same copy continues it", op)
 			assert.Less(t, r.Versions(), uint64(n), op)
@@ -307,13 +311,16 @@ func TestCopyFromAStoreThatGoesAway(t *testing.T) {
 		from, to := &blobtest.Memory{}, &blobtest.Memory{}
 		fill(t, from, 20)
 		from.Fail = func(called string, _ chain.Digest) error {
-			if called == op && calls.Add(1) > 4 {
-				return blob.ErrUnavailable
+			if called == op && calls.Add(1) == 5 {
+				from.Away(true)
 			}
 			return nil
 		}
 		_, err := blob.Copy(t.Context(), to, from, blob.CopyOptions{})
 		require.ErrorIs(t, err, blob.ErrUnavailable, op)
+		from.Away(false)
+		from.Fail = nil
+		assert.Equal(t, uint64(20), copied(t, to, from).Versions())
 	}
 }
 
@@ -338,12 +345,7 @@ func TestCopyGoesOn(t *testing.T) {
 	}
 }
 
-// answering is a store that is there, whatever becomes of single calls.
-type answering struct{ *blobtest.Memory }
-
-func (answering) Healthy() error                           { return nil }
-func (answering) Watch(context.Context, func(error)) error { return nil }
-
+// TestCopyOfWhatAServerCannotRead: a store that answers otherwise is not away.
 func TestCopyOfWhatAServerCannotRead(t *testing.T) {
 	from, to := &blobtest.Memory{}, &blobtest.Memory{}
 	all := fill(t, from, 10)
@@ -353,7 +355,7 @@ func TestCopyOfWhatAServerCannotRead(t *testing.T) {
 		}
 		return nil
 	}
-	r := copied(t, to, answering{from})
+	r := copied(t, to, from)
 	require.Len(t, r.Findings, 1)
 	assert.Contains(t, r.Findings[0].Detail, "500 InternalError")
 	assert.Equal(t, uint64(9), r.Copied)
@@ -442,9 +444,6 @@ func TestCopyIsInterrupted(t *testing.T) {
 	assert.Less(t, r.Versions(), uint64(20))
 	assert.Empty(t, r.Findings)
 }
-
-// plain hides that a backend can take bytes before their digest is known.
-type plain struct{ blob.Backend }
 
 func TestCopyInFlatMemory(t *testing.T) {
 	const size = 32 << 20
