@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ type Queue struct {
 	words    map[string]bool
 	requests chan *request
 	ended    chan struct{} // closed when Run is over: nothing is appended any more
+	holding  sync.Mutex    // of orders about retention, one after another
 	unsure   atomic.Bool   // an append is unknown: refuse quickly until the log has told
 	size     atomic.Uint64 // of the log as far as this queue knows it
 

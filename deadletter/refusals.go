@@ -17,5 +17,8 @@ var (
 // PayloadTooLargeError reports a body beyond the store's limit, which it names.
 type PayloadTooLargeError = blob.TooLargeError
 
+// RetentionError reports a retention date beyond the store's cap, which it names.
+type RetentionError = blob.RetentionError
+
 // PayloadCorruptError reports stored bytes that no longer hash to their reference.
 type PayloadCorruptError = blob.CorruptError

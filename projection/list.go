@@ -33,8 +33,14 @@ type Filter struct {
 	Tag          string
 	Unit         chain.Digest // vehicle
 	Since, Until time.Time    // first seen at Since or later, and before Until
+	EndsBefore   time.Time    // open letters, not under legal hold, whose retention ends before then
 	Order        Order
 }
+
+// shortest is the least time from when a letter is first seen to the end of its retention: three calendar months, of
+// which the shortest have 89 days (49 CFR 396.11(a)(4)), less a day between storing and recording. A letter first seen
+// later than that before some date is protected beyond it, so a list of what ends soon looks at old letters alone.
+const shortest = 88 * 24 * time.Hour
 
 // Page is a stretch of a list.
 type Page struct {
@@ -111,7 +117,8 @@ func (f *Filter) validate() error {
 // matchesFacet is the part of the filter that counters can answer.
 func (f *Filter) matchesFacet(have facet) bool {
 	stage, _, _ := bytes.Cut([]byte(have.code), []byte("."))
-	return (len(f.Dispositions) == 0 || slices.Contains(f.Dispositions, have.disposition)) &&
+	return (f.EndsBefore.IsZero() || have.disposition != chain.Resolved) &&
+		(len(f.Dispositions) == 0 || slices.Contains(f.Dispositions, have.disposition)) &&
 		(f.Channel == "" || f.Channel == have.channel) &&
 		(f.ErrorCode == "" || f.ErrorCode == have.code) &&
 		(f.Stage == "" || string(f.Stage) == string(stage))
@@ -122,6 +129,7 @@ func (f *Filter) matches(l *chain.Letter) bool {
 		(f.Owner == "" || f.Owner == l.Owner) &&
 		(f.Tag == "" || slices.Contains(l.Tags, f.Tag)) &&
 		(f.Unit.IsZero() || f.Unit == l.UnitKey) &&
+		(f.EndsBefore.IsZero() || !l.Hold && l.RetainUntil.Before(f.EndsBefore)) &&
 		(f.Source == "" || slices.ContainsFunc(l.Submissions, func(s chain.Submission) bool { return s.Source == f.Source }))
 }
 
@@ -180,6 +188,9 @@ func (f *Filter) bounds(cursor string) (from, to rank, err error) {
 	}
 	if !f.Until.IsZero() {
 		to = rankOf(f.Until, 0)
+	}
+	if !f.EndsBefore.IsZero() {
+		to = minRank(to, rankOf(f.EndsBefore.Add(-shortest), 0))
 	}
 	if cursor == "" {
 		return from, to, nil

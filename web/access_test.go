@@ -22,6 +22,7 @@ var may = map[string]string{
 	"POST /v1/letters/{ref}/replay":      "reviewer admin",
 	"POST /v1/letters/{ref}/resolve":     "reviewer admin",
 	"POST /v1/letters/{ref}/annotations": "reviewer admin",
+	"POST /v1/letters/{ref}/hold":        "reviewer admin",
 	"GET /v1/groups":                     "reviewer auditor admin",
 	"GET /v1/stats":                      "reviewer auditor admin",
 	"GET /v1/events":                     "reviewer auditor admin",

@@ -122,6 +122,7 @@ func (c *Client) Letters(ctx context.Context, q Query) (p Page, err error) {
 	put(v, "tag", q.Tag)
 	putTime(v, "since", q.Since)
 	putTime(v, "until", q.Until)
+	putTime(v, "retention_ends_before", q.Ends)
 	put(v, "order", q.Order)
 	put(v, "cursor", q.Cursor)
 	if q.Limit != 0 {
@@ -184,6 +185,11 @@ func (c *Client) Resolve(ctx context.Context, ref, reason string) (r Receipt, er
 // Annotate notes something about a letter.
 func (c *Client) Annotate(ctx context.Context, ref string, n Annotation) (r Receipt, err error) {
 	return r, c.post(ctx, letterPath(ref, "/annotations"), n, &r)
+}
+
+// Hold sets or lifts the legal hold of a letter, or extends its retention.
+func (c *Client) Hold(ctx context.Context, ref string, p Protection) (r Receipt, err error) {
+	return r, c.post(ctx, letterPath(ref, "/hold"), p, &r)
 }
 
 // Groups are the letters that f means by disposition and error code; without dispositions, the open ones.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -160,6 +161,10 @@ func problemOfType(err error) *Problem {
 	}
 	if e, ok := errors.AsType[*deadletter.PayloadTooLargeError](err); ok {
 		return tooLarge(e.Limit)
+	}
+	if e, ok := errors.AsType[*deadletter.RetentionError](err); ok {
+		return problem(http.StatusUnprocessableEntity, KindInvalid, "the request breaks a rule",
+			Field{"retain_until", "must not be after the cap of retention, " + e.Latest.Format(time.RFC3339)})
 	}
 	if e, ok := errors.AsType[*chain.TransitionError](err); ok {
 		return problem(http.StatusConflict, KindState, e.Error())

@@ -133,6 +133,7 @@ type Query struct {
 	Tag    string    `query:"tag" maxLength:"80"`
 	Since  time.Time `query:"since" doc:"First seen then or later"`
 	Until  time.Time `query:"until" doc:"First seen before"`
+	Ends   time.Time `query:"retention_ends_before" doc:"Of open letters not under legal hold: protected until then at most"`
 	Order  string    `query:"order" enum:"oldest,newest" doc:"By first seen; oldest first if absent"`
 	Cursor string    `query:"cursor" maxLength:"100" doc:"next of the page before"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"500" default:"50"`
@@ -184,6 +185,18 @@ type annotateInput struct {
 	Body Annotation
 }
 
+// Protection is what a person decides about how long a letter's bytes are kept, and why.
+type Protection struct {
+	Reason      string    `json:"reason" minLength:"1" maxLength:"500" doc:"Recorded, with what could be personal data masked"`
+	Hold        string    `json:"hold,omitempty" enum:"on,off" doc:"Set the legal hold, or lift it, which takes the role admin"`
+	RetainUntil time.Time `json:"retain_until,omitzero" doc:"Keep at least until then; never shortens"`
+}
+
+type holdInput struct {
+	LetterPath
+	Body Protection
+}
+
 type decisionOutput struct{ Body Receipt }
 
 func (a *api) letterRoutes() {
@@ -196,12 +209,14 @@ func (a *api) letterRoutes() {
 	register(a, huma.Operation{Method: "POST", Path: "/v1/letters/{ref}/replay", OperationID: "replay", Summary: "Put a letter back to work"}, a.replay)
 	register(a, huma.Operation{Method: "POST", Path: "/v1/letters/{ref}/resolve", OperationID: "resolve", Summary: "Close a letter by hand"}, a.resolve)
 	register(a, huma.Operation{Method: "POST", Path: "/v1/letters/{ref}/annotations", OperationID: "annotate", Summary: "Note something about a letter"}, a.annotate)
+	register(a, huma.Operation{Method: "POST", Path: "/v1/letters/{ref}/hold", OperationID: "hold", Summary: "Set or lift the legal hold of a letter, or extend its retention",
+		Description: "It applies to all bytes of the letter: payload, record and error texts. Nothing shortens a retention."}, a.hold)
 }
 
 func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
 	_ = a.catchUp(ctx)
 	f := in.filter()
-	f.Source, f.Owner, f.Tag, f.Since, f.Until = in.Source, in.Owner, in.Tag, in.Since, in.Until
+	f.Source, f.Owner, f.Tag, f.Since, f.Until, f.EndsBefore = in.Source, in.Owner, in.Tag, in.Since, in.Until, in.Ends
 	if in.Order == "newest" {
 		f.Order = projection.NewestFirst
 	}
@@ -304,6 +319,20 @@ func (a *api) annotate(ctx context.Context, in *annotateInput) (*decisionOutput,
 	}
 	b := in.Body
 	r, err := a.Queue.Annotate(ctx, ref, deadletter.Annotation{Actor: actor(ctx), Owner: b.Owner, Tag: b.Tag, Untag: b.Untag, Note: b.Note})
+	return decided(r, err)
+}
+
+func (a *api) hold(ctx context.Context, in *holdInput) (*decisionOutput, error) {
+	ref, err := a.find(ctx, in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	b := in.Body
+	if b.Hold == deadletter.HoldOff && role(ctx) != Admin {
+		return nil, problem(http.StatusForbidden, KindForbidden, "lifting a legal hold takes the role admin")
+	}
+	r, err := a.Queue.Hold(ctx, ref, deadletter.Protection{Hold: b.Hold, Until: b.RetainUntil,
+		Order: deadletter.Order{Actor: actor(ctx), Reason: b.Reason}})
 	return decided(r, err)
 }
 

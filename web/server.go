@@ -57,6 +57,7 @@ var access = map[string][]Role{
 	"POST /v1/letters/{ref}/replay":      {Reviewer, Admin},
 	"POST /v1/letters/{ref}/resolve":     {Reviewer, Admin},
 	"POST /v1/letters/{ref}/annotations": {Reviewer, Admin},
+	"POST /v1/letters/{ref}/hold":        {Reviewer, Admin}, // lifting: Admin
 	"GET /v1/groups":                     {Reviewer, Auditor, Admin},
 	"GET /v1/stats":                      {Reviewer, Auditor, Admin},
 	"GET /v1/events":                     {Reviewer, Auditor, Admin},
@@ -207,6 +208,12 @@ func requestID(ctx context.Context) string {
 func actor(ctx context.Context) string {
 	who, _ := ctx.Value(identityKey{}).(Identity)
 	return who.Name
+}
+
+// role is the role of who makes the request.
+func role(ctx context.Context) Role {
+	who, _ := ctx.Value(identityKey{}).(Identity)
+	return who.Role
 }
 
 // authorise lets requests through whose token has a role that access lists.

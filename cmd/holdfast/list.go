@@ -32,11 +32,15 @@ func (f *filterFlags) query() web.Query {
 	return q
 }
 
+// maxDays bounds what is asked for in days: no retention is longer.
+const maxDays = 36_600
+
 type listCmd struct {
 	filterFlags
-	Newest bool   `help:"Newest first; otherwise oldest first."`
-	Limit  uint   `default:"50" help:"At most this many; 0 means all." placeholder:"N"`
-	Cursor string `help:"Go on where an earlier list ended." placeholder:"CURSOR"`
+	ExpiresWithin uint   `help:"Only open letters that lose their protection within so many days; those under legal hold do not." placeholder:"DAYS"`
+	Newest        bool   `help:"Newest first; otherwise oldest first."`
+	Limit         uint   `default:"50" help:"At most this many; 0 means all." placeholder:"N"`
+	Cursor        string `help:"Go on where an earlier list ended." placeholder:"CURSOR"`
 	clientFlags
 }
 
@@ -44,6 +48,9 @@ type listCmd struct {
 func (c *listCmd) Run(ctx context.Context) error {
 	q := c.query()
 	q.Cursor = c.Cursor
+	if c.ExpiresWithin > 0 {
+		q.Ends = time.Now().AddDate(0, 0, int(min(c.ExpiresWithin, maxDays)))
+	}
 	if c.Newest {
 		q.Order = "newest"
 	}

@@ -26,6 +26,7 @@ type cli struct {
 	Replay   replayCmd   `cmd:"" group:"Review:" help:"Put letters back to work once their cause is fixed."`
 	Resolve  resolveCmd  `cmd:"" group:"Review:" help:"Close a letter by hand, with a reason."`
 	Annotate annotateCmd `cmd:"" group:"Review:" help:"Give a letter an owner, a tag or a note."`
+	Hold     holdCmd     `cmd:"" group:"Review:" help:"Set or lift the legal hold of a letter, or keep it longer."`
 	Verify   verifyCmd   `cmd:"" group:"Prove:" help:"Check the event chain, the lifecycle of every letter and all stored bytes."`
 	Tail     tailCmd     `cmd:"" group:"Prove:" help:"Print events of the log, and follow it."`
 	Serve    serveCmd    `cmd:"" group:"Run:" help:"Run the service."`

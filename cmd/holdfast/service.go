@@ -45,15 +45,16 @@ func (f folder) adminToken() string      { return f.part("admin-token") }
 
 // settings are the flags of a service.
 type settings struct {
-	Data        folder `default:"./holdfast-data" help:"Folder of log, payloads and state." placeholder:"DIR"`
-	Listen      string `default:"127.0.0.1:8420" help:"Address of the HTTP API." placeholder:"ADDR"`
-	Origin      string `default:"holdfast.local/dvir" help:"Name of a new log, for its genesis event." placeholder:"NAME"`
-	DvirConfig  string `help:"Roster and defect aliases of the built-in processor (JSON)." placeholder:"FILE" type:"path"`
-	Workers     int    `default:"4" help:"Payloads processed at a time." placeholder:"N"`
-	MaxPayload  int64  `default:"67108864" help:"Largest payload, in bytes." placeholder:"BYTES"`
-	Retention   int    `default:"18" help:"Months that payloads are kept, at least 3 (49 CFR 396.11(a)(4))." placeholder:"MONTHS"`
-	NoImmutable bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
-	NatsURL     string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
+	Data          folder `default:"./holdfast-data" help:"Folder of log, payloads and state." placeholder:"DIR"`
+	Listen        string `default:"127.0.0.1:8420" help:"Address of the HTTP API." placeholder:"ADDR"`
+	Origin        string `default:"holdfast.local/dvir" help:"Name of a new log, for its genesis event." placeholder:"NAME"`
+	DvirConfig    string `help:"Roster and defect aliases of the built-in processor (JSON)." placeholder:"FILE" type:"path"`
+	Workers       int    `default:"4" help:"Payloads processed at a time." placeholder:"N"`
+	MaxPayload    int64  `default:"67108864" help:"Largest payload, in bytes." placeholder:"BYTES"`
+	Retention     int    `default:"18" help:"Months that payloads are kept, at least 3 (49 CFR 396.11(a)(4))." placeholder:"MONTHS"`
+	ExpiryWarning int    `default:"90" help:"Warn, once a day, of open letters that lose their protection within so many days; 0 never does." placeholder:"DAYS"`
+	NoImmutable   bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
+	NatsURL       string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
 	s3Flags
 	LogLevel string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged." placeholder:"LEVEL"`
 }
@@ -67,6 +68,8 @@ func (s *settings) Validate() error {
 		return errors.New("--max-payload: must be at least 1")
 	case s.Retention < 3 || s.Retention > 1200:
 		return errors.New("--retention: must be 3 to 1200 months")
+	case s.ExpiryWarning < 0 || s.ExpiryWarning > maxDays:
+		return fmt.Errorf("--expiry-warning: must be 0 to %d days", maxDays)
 	}
 	return s.s3Flags.validate()
 }
@@ -323,6 +326,7 @@ func (s *service) run(ctx context.Context) error {
 	below.Go(func() error { return s.follow(belowCtx) })
 	below.Go(func() error { return s.keepAnchor(belowCtx) })
 	below.Go(func() error { return s.watchStore(belowCtx) })
+	below.Go(func() error { return s.sweep(belowCtx) })
 
 	above, aboveCtx := errgroup.WithContext(ctx)
 	above.Go(func() error { return s.pool.Run(aboveCtx) })
