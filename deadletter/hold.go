@@ -58,7 +58,7 @@ func (q *Queue) Hold(ctx context.Context, ref chain.Digest, p Protection) (Recei
 	if err != nil {
 		return Receipt{}, err
 	}
-	if !p.Until.IsZero() && p.Until.Before(kept[0].RetainUntil) {
+	if !p.Until.IsZero() && kept[0].RetainUntil.Sub(p.Until) >= time.Second { // the store keeps whole seconds
 		return Receipt{}, field("retain_until", "must not be before the date that holds; retention is only extended")
 	}
 	if e.RetainUntil, e.Blobs, err = q.strengthen(ctx, kept, p, now); err != nil {

@@ -117,7 +117,7 @@ func (f *Filter) validate() error {
 // matchesFacet is the part of the filter that counters can answer.
 func (f *Filter) matchesFacet(have facet) bool {
 	stage, _, _ := bytes.Cut([]byte(have.code), []byte("."))
-	return (f.EndsBefore.IsZero() || have.disposition != chain.Resolved) &&
+	return (f.EndsBefore.IsZero() || have.disposition.Open()) &&
 		(len(f.Dispositions) == 0 || slices.Contains(f.Dispositions, have.disposition)) &&
 		(f.Channel == "" || f.Channel == have.channel) &&
 		(f.ErrorCode == "" || f.ErrorCode == have.code) &&

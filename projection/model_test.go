@@ -257,6 +257,7 @@ func (m *model) compareLetters(db *projection.DB) {
 func (m *model) compareLists(db *projection.DB) {
 	t := m.t
 	middle := m.letters[m.order[len(m.order)/2]].FirstSeen
+	ends := m.letters[m.order[len(m.order)/2]].RetainUntil
 	unit := m.sorted(0, func(l chain.Letter) bool { return !l.UnitKey.IsZero() })[0].UnitKey
 	for name, c := range map[string]struct {
 		f     projection.Filter
@@ -272,9 +273,13 @@ func (m *model) compareLists(db *projection.DB) {
 		"until": {projection.Filter{Until: middle, Source: "fleet:1"}, func(l chain.Letter) bool { return l.FirstSeen.Before(middle) && sent(l, "fleet:1") }},
 		"source": {projection.Filter{Source: "fleet:3", Dispositions: []chain.Disposition{chain.Resolved}},
 			func(l chain.Letter) bool { return sent(l, "fleet:3") && l.Disposition == chain.Resolved }},
-		"owner":   {projection.Filter{Owner: "ann", Tag: "odd"}, func(l chain.Letter) bool { return l.Owner == "ann" && slices.Contains(l.Tags, "odd") }},
-		"tag":     {projection.Filter{Tag: "old"}, func(l chain.Letter) bool { return slices.Contains(l.Tags, "old") }},
-		"unit":    {projection.Filter{Unit: unit}, func(l chain.Letter) bool { return l.UnitKey == unit }},
+		"owner": {projection.Filter{Owner: "ann", Tag: "odd"}, func(l chain.Letter) bool { return l.Owner == "ann" && slices.Contains(l.Tags, "odd") }},
+		"tag":   {projection.Filter{Tag: "old"}, func(l chain.Letter) bool { return slices.Contains(l.Tags, "old") }},
+		"unit":  {projection.Filter{Unit: unit}, func(l chain.Letter) bool { return l.UnitKey == unit }},
+		"ends": {projection.Filter{EndsBefore: ends},
+			func(l chain.Letter) bool {
+				return l.Disposition.Open() && !l.Hold && l.RetainUntil.Before(ends)
+			}},
 		"nothing": {projection.Filter{Owner: "nobody"}, func(chain.Letter) bool { return false }},
 	} {
 		for _, c.f.Order = range []projection.Order{projection.OldestFirst, projection.NewestFirst} {

@@ -176,10 +176,12 @@ func TestBadFilters(t *testing.T) {
 		_, err = db.Groups(f)
 		requireField(t, err, field)
 	}
-	_, err := db.Groups(projection.Filter{Owner: "ann"})
-	requireField(t, err, "filter")
+	for _, f := range []projection.Filter{{Owner: "ann"}, {EndsBefore: time.Now()}} {
+		_, err := db.Groups(f)
+		requireField(t, err, "filter")
+	}
 	for _, cursor := range []string{"x", "AAAA", strings.Repeat("A", 23), "%"} {
-		_, err = db.List(projection.Filter{}, cursor, 1)
+		_, err := db.List(projection.Filter{}, cursor, 1)
 		requireField(t, err, "cursor")
 	}
 	m := newModel(t, 1).grow(50)

@@ -23,7 +23,7 @@ type Group struct {
 // Groups are the groups of f's letters, the largest first; without Dispositions, of the open ones. Of the filter
 // they take dispositions, stage, code and channel; anything else set is a *chain.FieldError.
 func (db *DB) Groups(f Filter) (groups []Group, err error) {
-	if f.Source != "" || f.Owner != "" || f.Tag != "" || !f.Unit.IsZero() || !f.Since.IsZero() || !f.Until.IsZero() {
+	if f.Source != "" || f.Owner != "" || f.Tag != "" || !f.Unit.IsZero() || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndsBefore.IsZero() {
 		return nil, &chain.FieldError{Field: "filter", Rule: "of groups takes dispositions, stage, code and channel"}
 	}
 	if err := f.validate(); err != nil {

@@ -47,6 +47,9 @@ func (c *showCmd) head(l web.Letter) {
 	line("first seen", stamp(l.FirstSeen))
 	line("payload", strings.TrimSpace(fmt.Sprintf("%d bytes %s %s", l.Size, l.ContentType, l.ContentEncoding)))
 	line("kept until", stamp(l.RetainUntil))
+	if l.Hold {
+		line("legal hold", "on")
+	}
 	for _, s := range l.Submissions {
 		line("submitted by", strings.TrimSpace(string(s.Channel)+" "+s.Source))
 	}
@@ -87,6 +90,10 @@ func what(e *chain.Event) string {
 	add("%s", e.Source)
 	add("owner %s", e.Owner)
 	add("tag %s", e.Tag)
+	if e.Type == chain.TypeRetention {
+		add("hold %s", e.Hold)
+		add("kept until %s", stamp(e.RetainUntil))
+	}
 	add("evidence %s", e.Evidence)
 	add("%q", e.Note)
 	add("because %q", e.Reason)
