@@ -117,7 +117,7 @@ func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer l.Close()
+	require.NoError(t, l.Close())
 	return l.Addr().String()
 }
 
