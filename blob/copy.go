@@ -181,8 +181,7 @@ func (c *copier) send(ctx context.Context, v Location, until time.Time) (got Loc
 		return got, false, err
 	}
 	defer spool.Discard()
-	into := struct{ io.Writer }{spool} // a file would take the bytes in without Write
-	if _, err := io.Copy(into, &contextReader{ctx, &source{r}}); err != nil {
+	if _, err := io.Copy(spool, &contextReader{ctx, &source{r}}); err != nil {
 		return got, false, alone(c.from, err)
 	}
 	put, created, err := spool.Commit(ctx, v.Digest, until)

@@ -122,7 +122,7 @@ func (s *Store) spool(ctx context.Context) (Spool, error) {
 		f.Close()
 		return nil, err
 	}
-	return &fileSpool{File: f, backend: s.backend}, nil
+	return &fileSpool{file: f, backend: s.backend}, nil
 }
 
 // Get reads the whole of ref and verifies it. Bytes that come damaged are read once more,
@@ -375,19 +375,19 @@ func (v *verifier) Read(p []byte) (int, error) {
 
 // fileSpool is the spool of a backend that needs the digest first.
 type fileSpool struct {
-	*os.File
+	file    *os.File // not embedded: its ReadFrom would pass Write by
 	backend Backend
 	size    int64
 }
 
 func (s *fileSpool) Write(p []byte) (int, error) {
-	n, err := s.File.Write(p)
+	n, err := s.file.Write(p)
 	s.size += int64(n)
 	return n, writeError(err)
 }
 
 func (s *fileSpool) Commit(ctx context.Context, d chain.Digest, retainUntil time.Time) (Location, bool, error) {
-	return s.backend.Put(ctx, d, s.File, s.size, retainUntil)
+	return s.backend.Put(ctx, d, s.file, s.size, retainUntil)
 }
 
-func (s *fileSpool) Discard() { s.Close() }
+func (s *fileSpool) Discard() { s.file.Close() }

@@ -461,3 +461,30 @@ func selectors(file *ast.File) iter.Seq[*ast.SelectorExpr] {
 		}
 	}
 }
+
+// removers are the calls that can take stored bytes away, and the only files that may make them, each for objects of
+// its own: the attempts of the WORM check, files that never got a name, and the text beside a file that tells its date.
+var removers = map[string]string{
+	"RemoveObject": "blob/worm.go", "RemoveObjects": "blob/worm.go", "RemoveObjectsWithResult": "", "RemoveObjectsWithIter": "",
+	"RemoveBucket": "", "RemoveBucketWithOptions": "", "RemoveIncompleteUpload": "", "SetBucketLifecycle": "",
+	"Remove": "blob/dirtemp.go blob/filesystem.go blob/store.go", "RemoveAll": "", "Unlink": "", "Unlinkat": "", "Rename": "blob/dirfile.go",
+}
+
+// TestNothingDeletesPayloads: the room that stores payloads has no way to take one away.
+func TestNothingDeletesPayloads(t *testing.T) {
+	for _, folder := range sources(t) {
+		if folder.path != "blob" {
+			continue
+		}
+		for name, file := range folder.files {
+			for n := range ast.Preorder(file) {
+				call, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					continue
+				}
+				may, removes := removers[call.Sel.Name]
+				assert.False(t, removes && !slices.Contains(strings.Fields(may), name), "%s uses %s", name, call.Sel.Name)
+			}
+		}
+	}
+}

@@ -176,6 +176,22 @@ func (s *server) events() uint64 {
 	return stats.Events
 }
 
+// TestExpiryIsTold: a service says once at its start how many open letters lose their protection soon.
+func TestExpiryIsTold(t *testing.T) {
+	data := t.TempDir()
+	s := serve(t, data)
+	s.submit(&ledger{known: map[string]bool{}}, 6)
+	s.settle()
+	s.stop()
+	const words = "open letters lose their protection soon"
+	assert.NotContains(t, s.log.String(), words)
+	s = serve(t, data, "--expiry-warning", "700")
+	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), words) }, 10*time.Second, 10*time.Millisecond)
+	assert.Contains(t, s.log.String(), `"letters":4`)
+	s.stop()
+	assert.Equal(t, 1, strings.Count(s.log.String(), words))
+}
+
 // TestWormCheck: the verb ends with the verdict, and says when it proves nothing.
 func TestWormCheck(t *testing.T) {
 	s := blobtest.MinIO(t)

@@ -1,0 +1,98 @@
+package blob_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-dvir/holdfast/blob"
+)
+
+// settings answers what an examination asks, as S3 does, without a network, so that hours pass in no time. Whether
+// the examination is right about real servers is for other tests.
+type settings struct {
+	versioning atomic.Value // string
+	dead       atomic.Bool
+	requests   atomic.Int64
+}
+
+func (s *settings) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.requests.Add(1)
+	if s.dead.Load() {
+		return nil, io.ErrUnexpectedEOF
+	}
+	status, body := http.StatusOK, ""
+	header := http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}
+	switch q := r.URL.Query(); {
+	case q.Has("versioning"):
+		body = "<VersioningConfiguration><Status>" + s.versioning.Load().(string) + "</Status></VersioningConfiguration>"
+	case q.Has("object-lock"):
+		body = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>"
+	case q.Has("lifecycle"):
+		status, body = http.StatusNotFound, "<Error><Code>NoSuchLifecycleConfiguration</Code></Error>"
+	case r.Method == http.MethodPut:
+		status, body = http.StatusPreconditionFailed, "<Error><Code>PreconditionFailed</Code></Error>"
+	case r.Method == http.MethodHead:
+		header.Set("X-Amz-Object-Lock-Mode", "COMPLIANCE")
+		header.Set("X-Amz-Object-Lock-Retain-Until-Date", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		header.Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+	}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+		ContentLength: int64(len(body))}, nil
+}
+
+// TestWatchOverHours: the bucket is examined each hour; what it finds stops puts within the hour, and their return is
+// found within minutes. A server that is away is asked at growing intervals.
+func TestWatchOverHours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &settings{}
+		s.versioning.Store("Enabled")
+		b, err := blob.OpenBucket(t.Context(), blob.BucketConfig{Endpoint: "https://s3.example.com", Bucket: "payloads",
+			AccessKey: "key", SecretKey: "secret", Wrap: func(http.RoundTripper) http.RoundTripper { return s }})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var told []error
+		var watching sync.WaitGroup
+		watching.Go(func() { _ = b.Watch(ctx, func(err error) { told = append(told, err) }) })
+
+		before := s.requests.Load()
+		time.Sleep(50 * time.Minute)
+		assert.Equal(t, before, s.requests.Load(), "nothing is asked of a bucket that is well")
+		s.versioning.Store("Suspended")
+		time.Sleep(15 * time.Minute)
+		synctest.Wait()
+		require.Len(t, told, 1)
+		assert.ErrorAs(t, told[0], new(*blob.UnfitError))
+		assert.ErrorContains(t, b.Healthy(), "versioning is not enabled")
+		s.versioning.Store("Enabled")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Len(t, told, 2)
+		assert.NoError(t, told[1])
+
+		s.dead.Store(true)
+		_, err = b.Stat(t.Context(), blob.Ref{Version: "v"})
+		assert.ErrorIs(t, err, blob.ErrUnavailable)
+		time.Sleep(2 * time.Second)
+		before = s.requests.Load()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Len(t, told, 3)
+		assert.Less(t, s.requests.Load()-before, int64(400), "about four tries a minute")
+		s.dead.Store(false)
+		time.Sleep(2 * time.Minute)
+		cancel()
+		watching.Wait()
+		require.Len(t, told, 4)
+		assert.NoError(t, told[3])
+	})
+}
