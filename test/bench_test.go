@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/blob/blobtest"
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/deadletter"
 	"github.com/holdfast-dvir/holdfast/jetstream"
@@ -29,21 +30,38 @@ const payloadSize = 2 << 10
 // turns. With few writers it is one latency after the other that counts, with many the disk.
 func BenchmarkIngest(b *testing.B) {
 	for _, writers := range []int{16, 64} {
-		b.Run(fmt.Sprint(writers, "-writers"), func(b *testing.B) { benchmarkIngest(b, writers) })
+		b.Run(fmt.Sprint(writers, "-writers"), func(b *testing.B) {
+			bare := dirStore(b, b.TempDir())
+			benchmarkIngest(b, writers, newIngestRig(b, dirStore(b, b.TempDir())), func(ctx context.Context, data []byte) error {
+				_, _, err := bare.PutBytes(ctx, data, time.Now())
+				return err
+			})
+		})
 	}
 }
 
-func benchmarkIngest(b *testing.B, writers int) {
-	r := newIngestRig(b)
+// BenchmarkIngestOnMinIO is BenchmarkIngest with payloads in a bucket. The ratio is to bare conditional locked puts,
+// made by the client library alone.
+func BenchmarkIngestOnMinIO(b *testing.B) {
+	for _, writers := range []int{16, 64} {
+		b.Run(fmt.Sprint(writers, "-writers"), func(b *testing.B) {
+			server := blobtest.MinIO(b)
+			bucket, err := blob.OpenBucket(b.Context(), server.Config(server.NewBucket(b)))
+			require.NoError(b, err)
+			store, err := blob.NewStore(bucket, blob.Config{})
+			require.NoError(b, err)
+			benchmarkIngest(b, writers, newIngestRig(b, store), server.BarePut(b, server.NewBucket(b)))
+		})
+	}
+}
+
+func benchmarkIngest(b *testing.B, writers int, r *ingestRig, put func(context.Context, []byte) error) {
 	const turns = 4
 	n := max(b.N/turns, 64)
 	var bare, whole time.Duration
 	b.ResetTimer()
 	for range turns {
-		bare += spread(b, writers, n, func(ctx context.Context) error {
-			_, _, err := r.bare.PutBytes(ctx, randomPayload(), time.Now())
-			return err
-		})
+		bare += spread(b, writers, n, func(ctx context.Context) error { return put(ctx, randomPayload()) })
 		whole += spread(b, writers, n, func(ctx context.Context) error {
 			_, err := r.queue.Ingest(ctx, deadletter.Submission{Body: bytes.NewReader(randomPayload()), Channel: chain.MobileExport})
 			return err
@@ -80,21 +98,19 @@ func randomPayload() []byte {
 	return p
 }
 
-// ingestRig is a queue on real parts, and a second store beside it.
+// ingestRig is a queue on real parts.
 type ingestRig struct {
 	queue *deadletter.Queue
-	bare  *blob.Store
 }
 
-func newIngestRig(b *testing.B) *ingestRig {
+func newIngestRig(b *testing.B, store *blob.Store) *ingestRig {
 	dir := b.TempDir()
 	log, err := jetstream.Open(b.Context(), jetstream.Config{Dir: filepath.Join(dir, "log")})
 	require.NoError(b, err)
 	state, err := projection.Open(filepath.Join(dir, "state.db"))
 	require.NoError(b, err)
-	r := &ingestRig{bare: dirStore(b, filepath.Join(dir, "bare"))}
-	r.queue, err = deadletter.Open(b.Context(), deadletter.Config{Log: log, State: state,
-		Store: dirStore(b, filepath.Join(dir, "blobs")), Origin: "bench/log"})
+	r := &ingestRig{}
+	r.queue, err = deadletter.Open(b.Context(), deadletter.Config{Log: log, State: state, Store: store, Origin: "bench/log"})
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

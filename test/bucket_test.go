@@ -107,8 +107,16 @@ func TestSameBytesAtOnceOnBuckets(t *testing.T) {
 	})
 }
 
-// awayFor is how long the store is away in TestStoreAway.
-const awayFor = 15 * time.Second
+// awayFor is how long the store is away in TestStoreAway; HOLDFAST_TEST_AWAY=10m is the whole story.
+func awayFor(t *testing.T) time.Duration {
+	text := os.Getenv("HOLDFAST_TEST_AWAY")
+	if text == "" {
+		return 10 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return d
+}
 
 // TestStoreAway: while the bucket's server is away, submissions are refused with 503 and Retry-After, and the log says
 // so once; afterwards everything goes on by itself, and nothing acknowledged is lost.
@@ -140,7 +148,7 @@ func TestStoreAway(t *testing.T) {
 	eventsBefore, linesBefore := s.events(), strings.Count(s.log.String(), "\n")
 
 	refused := 0
-	for end := time.Now().Add(awayFor); time.Now().Before(end); refused++ {
+	for end := time.Now().Add(awayFor(t)); time.Now().Before(end); refused++ {
 		resp, body := send(fmt.Sprint("away-", refused))
 		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, body)
 		assert.NotEmpty(t, resp.Header.Get("Retry-After"))
