@@ -28,6 +28,13 @@
 // is on or off. Putting bytes that are there already extends their retention to
 // the later date.
 //
+// # Away
+//
+// A medium behind a network can be away. Calls then fail with ErrUnavailable, the later
+// ones at once; [Store.Healthy] tells, [Store.Watch] looks for its return. A version
+// that is not in the store is looked for under any other version with the same bytes:
+// a store that was moved has versions of its own.
+//
 // # The directory backend
 //
 // Layout: <root>/<2 hex>/<2 hex>/<64 hex>, the digest's first two bytes naming the
@@ -47,6 +54,32 @@
 //
 // The only version is [DirVersion]. The claim is honest protection from defects,
 // accidents and other accounts. It is no protection from root on the same host.
+//
+// # The bucket backend
+//
+// Layout: <prefix>sha256/<2 hex>/<2 hex>/<64 hex>, in a bucket with versioning and Object
+// Lock. Every put is a single request (parts would lose its condition) that carries
+//
+//	If-None-Match: *                     saves space; nothing depends on it
+//	x-amz-content-sha256: <64 hex>       signed: the server refuses other bytes
+//	x-amz-checksum-sha256: <base64>      kept by the server beside the bytes
+//	x-amz-object-lock-mode: COMPLIANCE   and a date, in whole seconds
+//
+// and answers with the version, which callers pin. A key that is taken, and an answer that
+// did not come, are looked into: the versions under the key are listed and hashed, and the
+// oldest with the right bytes gets its date extended. If there is none, since somebody put
+// other bytes or a delete marker there, or if its protection cannot be seen to, the bytes
+// are put on top as a version of their own. So an error may leave a version that nobody
+// names; it is locked, and costs its space.
+//
+// A read asks for whatever is on top, which is the pinned version unless something covers
+// it: one request tells both. What happens to a request that fails stands in one table,
+// in bucketerror.go; the client library's own retries are off, since it would report its
+// own put as somebody else's.
+//
+// [OpenBucket] refuses a bucket that would not keep payloads, and [Bucket.Watch] repeats
+// that hourly. [ProveWORM] tries to destroy objects, for whoever runs the server. The
+// claim is as good as the server: root there, and its clock, beat any lock.
 package blob
 
 import (
