@@ -18,21 +18,25 @@ func (p *Pool) run(ctx context.Context, l chain.Letter, worker string) {
 	size, err := p.attempt(ctx, l, worker)
 	var refused *chain.TransitionError
 	switch {
-	case err == nil, ctx.Err() != nil:
+	case err == nil:
+		p.storeWorked(ctx)
+	case ctx.Err() != nil, errors.Is(err, errResting):
 		err = nil
 	case errors.As(err, &refused), errors.Is(err, deadletter.ErrStaleLease):
 		err = nil
 		pause(ctx, refusedPause)
+	case errors.Is(err, blob.ErrUnavailable):
+		p.storeFailed(ctx, err)
+		p.givenBack(ctx, slog.LevelDebug, l, err)
 	default:
-		level := slog.LevelWarn
-		if errors.Is(err, blob.ErrUnavailable) {
-			level = slog.LevelDebug // the service tells once that the store is away
-		}
-		p.cfg.Log.LogAttrs(ctx, level, "letter given back",
-			slog.String("payload_ref", l.Ref.String()), slog.String("fault", fault(err)))
-		pause(ctx, faultPause)
+		p.givenBack(ctx, slog.LevelWarn, l, err)
 	}
 	p.done(l.Ref, size, err != nil)
+}
+
+func (p *Pool) givenBack(ctx context.Context, level slog.Level, l chain.Letter, err error) {
+	p.cfg.Log.LogAttrs(ctx, level, "letter given back", slog.String("payload_ref", l.Ref.String()), slog.String("fault", fault(err)))
+	pause(ctx, faultPause)
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -59,6 +63,25 @@ func fault(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
+// ofStore is the store's own word on its failure, without what others put around it.
+func ofStore(err error) string {
+	for err != nil {
+		inner := errors.Unwrap(err)
+		var joined interface{ Unwrap() []error }
+		if inner == nil && errors.As(err, &joined) {
+			inner = joined.Unwrap()[0]
+		}
+		if inner == blob.ErrUnavailable { //nolint:errorlint // the error that wraps it directly
+			return err.Error()
+		}
+		err = inner
+	}
+	return blob.ErrUnavailable.Error()
+}
+
+// errResting is why nothing was leased: the store is away, or was a moment ago.
+var errResting = errors.New("the payload store is not asked now")
+
 // attempt leases, runs and settles a letter, and tells the log size at which that shows. A lease is not asked for
 // once stopping is done, and not forgotten half-way.
 func (p *Pool) attempt(stopping context.Context, l chain.Letter, worker string) (uint64, error) {
@@ -67,8 +90,8 @@ func (p *Pool) attempt(stopping context.Context, l chain.Letter, worker string) 
 	if stopping.Err() != nil {
 		return 0, stopping.Err()
 	}
-	if err := p.cfg.Store.Healthy(); err != nil {
-		return p.cfg.State.Tip().Size, err
+	if !p.mayTry() {
+		return p.cfg.State.Tip().Size, errResting
 	}
 	ctx := context.WithoutCancel(stopping)
 	asking, cancel := context.WithTimeout(ctx, finishFor)
@@ -166,7 +189,7 @@ const (
 var errStopped = errors.New("the service stopped before the processor was done")
 
 // process reads the payload and runs the processor. Lost or damaged bytes are a finding about the letter, not a
-// fault to retry; so is a processor that takes longer than the lease.
+// fault to retry; so is a processor that takes longer than the lease, unless it waited for the store.
 func (p *Pool) process(stopping context.Context, job deadletter.Job) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(stopping), p.cfg.LeaseFor)
 	defer cancel()
@@ -190,7 +213,10 @@ func (p *Pool) process(stopping context.Context, job deadletter.Job) (Result, er
 		return Result{}, err
 	}
 	r, err := p.timed(ctx, job, payload)
-	if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) {
+	if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) && !errors.Is(err, blob.ErrUnavailable) {
+		if away := p.cfg.Store.Healthy(); away != nil {
+			return Result{}, away
+		}
 		return broken(deadletter.Breakdown{Stage: chain.StageParse, Signal: deadletter.Signal{Type: "timeout"}, Rules: rules,
 			Summary: "the processor took too long"}), nil
 	}

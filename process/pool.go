@@ -37,6 +37,7 @@ type Pool struct {
 	mu     sync.Mutex // owns what follows
 	busy   map[chain.Digest]hold
 	faults map[chain.Digest]faults
+	rest   rest
 	passed bool          // a due letter was passed over because it runs
 	wake   chan struct{} // and does not run any more
 }
@@ -54,15 +55,22 @@ type faults struct {
 	last  time.Time
 }
 
+// rest is what follows on a failure of the store: nothing is leased but one letter now and then, to see.
+type rest struct {
+	tries int       // since the failure, which counts as one; 0: the store works
+	until time.Time // when the next letter may try
+	told  bool      // that the store fails although it counts itself well
+}
+
 // running is the size in the hold of a letter that has no outcome yet.
 const running = ^uint64(0)
 
 const (
 	expiryEvery  = 5 * time.Second        // how often leases that ran out are looked at
 	expiryGrace  = 10 * time.Second       // clocks of instances may differ by this much
-	storePause   = time.Second            // between looks at a store that is away
+	storePause   = time.Second            // between looks at a store that is away; between tries it grows
 	faultPause   = time.Second            // of a worker after a fault of ours; its letter waits longer each time
-	maxAside     = time.Minute            // that a letter waits after faults of ours
+	maxAside     = time.Minute            // that a letter waits after faults of ours, and all of them after faults of the store
 	faultMemory  = 10 * maxAside          // faults this long ago are forgotten: the letter may be closed
 	stopGrace    = 3 * time.Second        // for what runs, once the service is stopping
 	refusedPause = 20 * time.Millisecond  // of a worker whose letter somebody else has
@@ -144,12 +152,8 @@ func (p *Pool) reclaim(ctx context.Context) error {
 // schedule hands out due letters and sleeps until the projection changes or the next one comes due.
 func (p *Pool) schedule(ctx context.Context) error {
 	for {
-		if p.cfg.Store.Healthy() != nil {
-			pause(ctx, storePause) // nothing can be read: a lease would only come to nothing
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			continue
+		for p.resting() && ctx.Err() == nil {
+			pause(ctx, storePause) // a lease would only come to nothing
 		}
 		changed := p.cfg.State.Changed()
 		letters, next, err := p.due()
@@ -186,6 +190,52 @@ func (p *Pool) wait(ctx context.Context, changed <-chan struct{}, next time.Time
 	case <-ctx.Done():
 	}
 	return ctx.Err()
+}
+
+// resting tells whether nothing is to be handed out because of the store.
+func (p *Pool) resting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cfg.Store.Healthy() != nil || time.Now().Before(p.rest.until)
+}
+
+// mayTry tells whether a letter may be leased. Whoever is told so while the store fails is the only one for a while,
+// which is longer each time: the log must not grow with every attempt at a store that is away.
+func (p *Pool) mayTry() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	switch {
+	case p.cfg.Store.Healthy() != nil, now.Before(p.rest.until):
+		return false
+	case p.rest.tries > 0:
+		p.rest.until = now.Add(min(storePause<<min(p.rest.tries, 10), maxAside))
+		p.rest.tries++
+	}
+	return true
+}
+
+// storeFailed notes that the store failed a letter. If it fails again and counts itself well, nobody else tells.
+func (p *Pool) storeFailed(ctx context.Context, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rest.tries == 0 {
+		p.rest = rest{tries: 1, until: time.Now().Add(storePause)}
+	}
+	if p.rest.tries > 1 && !p.rest.told && p.cfg.Store.Healthy() == nil {
+		p.rest.told = true
+		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "processing rests: the payload store answers and fails", slog.String("why", ofStore(err)))
+	}
+}
+
+// storeWorked ends the rest.
+func (p *Pool) storeWorked(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rest.told {
+		p.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "processing goes on")
+	}
+	p.rest = rest{}
 }
 
 // due lists letters to hand out, marked busy, oldest first, and tells when to look again.

@@ -117,7 +117,6 @@ type bench struct {
 	store  *blob.Store
 	state  *projection.DB
 	script *script
-	puts   atomic.Int64
 	*deadletter.Queue
 }
 
@@ -347,34 +346,122 @@ func TestFaultOfOurs(t *testing.T) {
 	}
 }
 
+// hungry is a bench with letters that wait, and what its pools say.
+func hungry(t *testing.T, letters int) (b *bench, said *bytes.Buffer, start func() (stop func())) {
+	b, said = newBench(t), &bytes.Buffer{}
+	for i := range letters {
+		b.ingest(fmt.Sprint("good ", i))
+	}
+	return b, said, func() func() {
+		return b.start(func(c *process.Config) { c.Log = slog.New(slog.NewTextHandler(said, nil)) })
+	}
+}
+
+// unhurt asserts that every letter is resolved by its first attempt.
+func (b *bench) unhurt() {
+	b.t.Helper()
+	for _, l := range b.letters() {
+		require.Equal(b.t, chain.Resolved, l.Disposition)
+		require.Equal(b.t, uint64(1), l.Attempt)
+	}
+}
+
 // TestStoreAway: however long the store is away, the log does not grow, no attempt is used, and everything goes on
-// when it is back. The store goes away while letters are being worked on.
+// within moments when it is back. The store goes away while letters are being worked on; the service tells of it.
 func TestStoreAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		const letters = 1_000
-		for i := range letters {
-			b.ingest(fmt.Sprint("good ", i))
-		}
-		b.memory.Fail = func(op string, _ chain.Digest) error { // with the tenth record
-			if op == "put" && b.puts.Add(1) == 10 {
-				b.memory.Away(true)
+	for _, op := range []string{"open", "put"} {
+		synctest.Test(t, func(t *testing.T) {
+			b, said, start := hungry(t, 1_000)
+			var calls atomic.Int64
+			b.memory.Fail = func(called string, _ chain.Digest) error {
+				if called == op && calls.Add(1) == 10 {
+					b.memory.Away(true)
+				}
+				return nil
 			}
+			stop := start()
+			time.Sleep(time.Second)
+			before := len(b.log.Lines())
+			assert.Less(t, before, 1+1_000+3*10+2*4)
+			time.Sleep(10 * time.Minute)
+			assert.Equal(t, before, len(b.log.Lines()), "events while the store is away")
+			b.memory.Away(false)
+			time.Sleep(5 * time.Second)
+			b.unhurt()
+			stop()
+			assert.Empty(t, said.String())
+		})
+	}
+}
+
+// TestStoreFails: a store that is not known to be away, and fails every call, is tried less and less often, and the
+// pool says so once.
+func TestStoreFails(t *testing.T) {
+	for _, op := range []string{"open", "put"} {
+		synctest.Test(t, func(t *testing.T) {
+			b, said, start := hungry(t, 1_000)
+			var fails atomic.Bool
+			b.memory.Fail = func(called string, _ chain.Digest) error {
+				if called == op && fails.Load() {
+					return fmt.Errorf("%w: the server answers 503", blob.ErrUnavailable)
+				}
+				return nil
+			}
+			fails.Store(true)
+			before := len(b.log.Lines())
+			stop := start()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			events := len(b.log.Lines()) - before
+			assert.Less(t, events, 2*4+2*20, "four workers, then six tries in a minute and one in each other")
+			assert.Equal(t, 1, strings.Count(said.String(), "\n"), said.String())
+			assert.Contains(t, said.String(), "the server answers 503")
+			fails.Store(false)
+			time.Sleep(70 * time.Second)
+			b.unhurt()
+			stop()
+			assert.Equal(t, 2, strings.Count(said.String(), "\n"), said.String())
+		})
+	}
+}
+
+// TestStoreFlaps: a store that comes and goes gets work done while it is there, and costs no letter anything.
+func TestStoreFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, said, start := hungry(t, 300)
+		b.memory.Fail = func(op string, _ chain.Digest) error {
+			time.Sleep(100 * time.Millisecond)
 			return nil
 		}
-		stop := b.start()
-		time.Sleep(time.Second)
+		stop := start()
 		before := len(b.log.Lines())
-		time.Sleep(10 * time.Minute)
-		assert.Equal(t, before, len(b.log.Lines()), "events while the store is away")
-		assert.Less(t, before, 1+letters+100)
-		b.memory.Away(false)
-		time.Sleep(2 * time.Minute)
-		stop()
-		for _, l := range b.letters() {
-			require.Equal(t, chain.Resolved, l.Disposition)
-			require.Equal(t, uint64(1), l.Attempt)
+		for range 60 {
+			time.Sleep(1500 * time.Millisecond)
+			b.memory.Away(true)
+			time.Sleep(1500 * time.Millisecond)
+			b.memory.Away(false)
 		}
+		time.Sleep(time.Minute)
+		b.unhurt()
+		stop()
+		assert.Less(t, len(b.log.Lines())-before, 2*300+60*2*4, "each time, what is being worked on is given back")
+		assert.Less(t, strings.Count(said.String(), "\n"), 10, said.String())
+	})
+}
+
+// TestLateStoreIsNoTimeout: a store that leaves a letter waiting beyond its lease, and goes away, is not the letter's
+// breakdown.
+func TestLateStoreIsNoTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, start := hungry(t, 0)
+		b.ingest("slow")
+		stop := start()
+		time.Sleep(time.Second)
+		b.memory.Away(true)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, chain.Received, b.letter("slow").Disposition)
+		require.Zero(t, b.letter("slow").Attempt)
+		stop()
 	})
 }
 
