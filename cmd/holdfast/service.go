@@ -190,10 +190,9 @@ func (s *service) warnOfLostLog(ctx context.Context) {
 	}
 }
 
-// warnOfOtherStore tells when neither the first nor the newest payload of the log is in the store: it is another one,
-// or was not filled yet.
+// warnOfOtherStore tells when the first or the newest payload of the log is not in the store: it is another one, or was
+// not filled to the end.
 func (s *service) warnOfOtherStore(ctx context.Context) {
-	missing := 0
 	for _, order := range []projection.Order{projection.OldestFirst, projection.NewestFirst} {
 		page, err := s.state.List(projection.Filter{Order: order}, "", 1)
 		if err != nil || len(page.Letters) == 0 {
@@ -201,12 +200,10 @@ func (s *service) warnOfOtherStore(ctx context.Context) {
 		}
 		l := page.Letters[0]
 		if _, err := s.store.Stat(ctx, blob.Ref{Digest: l.Ref, Version: l.BlobVersion}); errors.Is(err, blob.ErrNotFound) {
-			missing++
+			s.log.LogAttrs(ctx, slog.LevelError, "payloads of this log are not in this store: was another one configured, or not filled to the end with holdfast blob copy?",
+				slog.String("store", s.store.Describe().Place), slog.String("payload_ref", l.Ref.String()))
+			return
 		}
-	}
-	if missing == 2 {
-		s.log.LogAttrs(ctx, slog.LevelError, "the payloads of this log are not in this store: was another one configured, or not filled yet with holdfast blob copy?",
-			slog.String("store", s.store.Describe().Place))
 	}
 }
 
