@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,7 +95,10 @@ func (f *Faults) take(r *http.Request) Fault {
 func Any(*http.Request) bool { return true }
 
 // Puts fits puts of objects.
-func Puts(r *http.Request) bool { return r.Method == http.MethodPut && !r.URL.Query().Has("retention") }
+func Puts(r *http.Request) bool {
+	q := r.URL.Query()
+	return r.Method == http.MethodPut && !q.Has("retention") && !q.Has("legal-hold")
+}
 
 // Gets fits reads of objects.
 func Gets(r *http.Request) bool {
@@ -126,12 +130,15 @@ func Refuse(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 }
 
-// Answer is an error of S3, without the request being carried out.
+// Answer is an error of S3, without the request being carried out. A HEAD gets the status alone.
 func Answer(status int, code string) Fault {
 	return func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		swallow(r)
 		text := `<?xml version="1.0" encoding="UTF-8"?><Error><Code>` + code + `</Code><Message>by order</Message></Error>`
-		return &http.Response{Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		if r.Method == http.MethodHead {
+			text = ""
+		}
+		return &http.Response{Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 			Header: http.Header{"Content-Type": {"application/xml"}}, Body: io.NopCloser(strings.NewReader(text)),
 			ContentLength: int64(len(text)), Request: r}, nil
 	}
@@ -151,30 +158,40 @@ func Slow(by time.Duration) Fault {
 		case <-time.After(by):
 			return next.RoundTrip(r)
 		case <-r.Context().Done():
+			swallow(r)
 			return nil, r.Context().Err()
 		}
 	}
 }
 
-// FlipSent changes one bit of the body on its way to the server.
+// FlipSent changes one bit of the body on its way to the server. It panics if there is no
+// body: such a fault would test nothing.
 func FlipSent(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
+	var data []byte
+	if r.Body != nil {
+		var err error
+		if data, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+		r.Body.Close()
 	}
-	r.Body.Close()
 	r = r.Clone(r.Context())
-	data[len(data)/2] ^= 1
-	r.Body = io.NopCloser(bytes.NewReader(data))
+	r.Body = io.NopCloser(flipped(data))
+	r.GetBody = nil // or the connection could send the unchanged body at a second try
 	return next.RoundTrip(r)
 }
 
-// FlipReceived changes one bit of the answer's body.
+// FlipReceived changes one bit of the answer's body. It panics if there is no body.
 func FlipReceived(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-	return received(r, next, func(data []byte) io.Reader {
-		data[len(data)/2] ^= 1
-		return bytes.NewReader(data)
-	})
+	return received(r, next, flipped)
+}
+
+func flipped(data []byte) io.Reader {
+	if len(data) == 0 {
+		panic("blobtest: there is no body to flip a bit of")
+	}
+	data[len(data)/2] ^= 1
+	return bytes.NewReader(data)
 }
 
 // BreakOff ends the answer's body half-way.
@@ -212,9 +229,7 @@ func received(r *http.Request, next http.RoundTripper, body func([]byte) io.Read
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
 		return nil, err
 	}
-	if len(data) > 0 {
-		resp.Body = io.NopCloser(body(data))
-	}
+	resp.Body = io.NopCloser(body(data))
 	return resp, nil
 }
 
