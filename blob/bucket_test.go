@@ -346,6 +346,21 @@ func TestEncryptionDemanded(t *testing.T) {
 	put(t, b, content(100), inMonths(18))
 }
 
+func TestTLS(t *testing.T) {
+	s := blobtest.MinIOWithTLS(t)
+	b, c := open(t, s)
+	put(t, b, content(3<<20), inMonths(18))
+	assert.True(t, found(t, b, "transport").OK)
+	assert.Equal(t, "TLS", found(t, b, "transport").Note)
+	c.CAFile = ""
+	_, err := blob.OpenBucket(t.Context(), c)
+	assert.ErrorContains(t, err, "certificate is not trusted")
+	assert.ErrorIs(t, err, blob.ErrUnavailable)
+	c.Endpoint = strings.Replace(c.Endpoint, "https", "http", 1)
+	_, err = blob.OpenBucket(t.Context(), c)
+	assert.Error(t, err)
+}
+
 // TestUnfitLater: a bucket that stops being fit takes nothing from then on, until it is mended.
 func TestUnfitLater(t *testing.T) {
 	s := blobtest.MinIO(t)

@@ -53,6 +53,7 @@ const (
 // that is demanded. Puts are refused until an examination finds no fault. It leaves one
 // object, which does not grow. Errors: *UnfitError, ErrUnavailable.
 func (b *Bucket) Examine(ctx context.Context) error {
+	b.health.look()
 	e := examination{b: b}
 	err := e.run(ctx)
 	if err == nil && len(e.reasons) > 0 {

@@ -163,7 +163,7 @@ func (b *Bucket) ask(ctx context.Context, request func(context.Context) error) e
 		a := b.heard(ctx, err)
 		if a != unknown && a != transient || n == tries-1 || time.Now().After(patience) || !backOff(ctx, n) {
 			err = worded(ctx, err)
-			if a == unknown {
+			if a == unknown || a == transient {
 				b.health.lost(err)
 			}
 			return err
@@ -171,10 +171,10 @@ func (b *Bucket) ask(ctx context.Context, request func(context.Context) error) e
 	}
 }
 
-// heard judges the end of a request; any answer shows that the server is there.
+// heard judges the end of a request; any answer but a plea to come back later shows that the server is there.
 func (b *Bucket) heard(ctx context.Context, err error) answer {
 	a := judge(ctx, err)
-	if a != unknown && a != cancelled {
+	if a != unknown && a != transient && a != cancelled {
 		b.health.answered()
 	}
 	return a

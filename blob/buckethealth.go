@@ -31,6 +31,13 @@ func (h *health) pass() error {
 	return h.away
 }
 
+// look has the next call go through.
+func (h *health) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trial = time.Time{}
+}
+
 // lost notes that no answer came, and answered that one did.
 func (h *health) lost(why error) {
 	h.mu.Lock()
@@ -72,8 +79,9 @@ const (
 	longest      = time.Minute
 )
 
-// Watch implements [Monitor]: it examines the bucket every hour, and as soon as a call
-// finds it away, at growing intervals until it is back.
+// Watch implements [Monitor]: it examines the bucket every hour, and when a call finds it
+// away, at growing intervals until it is back. What an examination does not confirm is
+// not told: it concerned one object, or a moment.
 func (b *Bucket) Watch(ctx context.Context, told func(error)) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -89,10 +97,12 @@ func (b *Bucket) Watch(ctx context.Context, told func(error)) error {
 		case now != nil && since >= wait:
 			wait, last = min(2*wait, longest), time.Now()
 			now = b.Examine(ctx)
-		case now == nil && since >= examineEvery:
+		case now != nil:
+			continue
+		case since >= examineEvery:
 			last = time.Now()
 			now = b.Examine(ctx)
-		case now == nil && since >= longest:
+		case since >= longest:
 			wait = shortest
 		}
 		if ctx.Err() == nil && (now == nil) != well {

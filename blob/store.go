@@ -287,10 +287,13 @@ type Finding struct {
 // extended or held: bytes, RetainUntil and Hold (Size follows from the digest). It
 // returns all findings; an error means that it could not be checked.
 func (s *Store) Check(ctx context.Context, want Location) ([]Finding, error) {
-	got, err := s.Stat(ctx, want.Ref)
+	r, got, err := s.Open(ctx, want.Ref)
 	found := err == nil
 	if found {
-		err = s.drain(ctx, want.Ref)
+		_, err = io.Copy(io.Discard, &contextReader{ctx, r})
+		r.Close()
+	} else if _, gone := s.Stat(ctx, want.Ref); errors.Is(gone, ErrNotFound) {
+		err = gone // even if reading fails for another reason
 	}
 	var findings []Finding
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
@@ -304,17 +307,6 @@ func (s *Store) Check(ctx context.Context, want Location) ([]Finding, error) {
 		findings = append(findings, shortfalls(want, got)...)
 	}
 	return findings, nil
-}
-
-// drain reads ref to its end, so that it is verified.
-func (s *Store) drain(ctx context.Context, ref Ref) error {
-	r, _, err := s.Open(ctx, ref)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	_, err = io.Copy(io.Discard, &contextReader{ctx, r})
-	return err
 }
 
 func shortfalls(want, got Location) (findings []Finding) {

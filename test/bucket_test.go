@@ -44,6 +44,17 @@ func TestDemoUnderPolicy(t *testing.T) {
 	})
 }
 
+// TestCredentialsInEnvironment: they can come from where AWS tools look, also the session's.
+func TestCredentialsInEnvironment(t *testing.T) {
+	s := blobtest.MinIO(t)
+	bucket := s.NewBucket(t)
+	c := s.Restricted(t, bucket, `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":["s3:*"],"Resource":["arn:aws:s3:::*"]}]}`)
+	t.Setenv("AWS_ACCESS_KEY_ID", c.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", c.SecretKey)
+	t.Setenv("AWS_SESSION_TOKEN", c.SessionToken)
+	demonstrate(t, []string{"--s3-endpoint", c.Endpoint, "--s3-bucket", c.Bucket})
+}
+
 func demonstrate(t *testing.T, flags []string) {
 	t.Helper()
 	code, out, errs := holdfast(t, with(flags, "demo", "--output", "json")...)

@@ -3,11 +3,17 @@ package blobtest
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -74,6 +80,53 @@ func VersityGW(t testing.TB) *Server {
 	}
 	s.Start(t)
 	return s
+}
+
+// MinIOWithTLS is MinIO behind a certificate that only CAFile vouches for.
+func MinIOWithTLS(t testing.TB) *Server {
+	t.Helper()
+	s := newServer(t, "minio")
+	certs := filepath.Join(s.folder, "certs")
+	require.NoError(t, os.MkdirAll(certs, 0o700))
+	s.URL, s.CAFile = "https://"+s.address, filepath.Join(certs, "public.crt")
+	certify(t, s.CAFile, filepath.Join(certs, "private.key"))
+	s.command = func() *exec.Cmd {
+		cmd := exec.Command(tool(t, "minio"), "server", "--quiet", "--certs-dir", certs, "--address", s.address, filepath.Join(s.folder, "data"))
+		cmd.Env = append(os.Environ(), "HOME="+s.folder, "MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey,
+			"MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_CALLHOME_ENABLE=off")
+		return cmd
+	}
+	s.Start(t)
+	return s
+}
+
+// certify writes a certificate of its own for the loopback address.
+func certify(t testing.TB, certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	form := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	cert, err := x509.CreateCertificate(rand.Reader, form, form, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+}
+
+// transport trusts the server.
+func (s *Server) transport(t testing.TB) *http.Transport {
+	t.Helper()
+	out := &http.Transport{MaxIdleConnsPerHost: 128}
+	if s.CAFile != "" {
+		text, err := os.ReadFile(s.CAFile)
+		require.NoError(t, err)
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(text)
+		out.TLSClientConfig = &tls.Config{RootCAs: trusted}
+	}
+	return out
 }
 
 func newServer(t testing.TB, kind string) *Server {
@@ -221,7 +274,7 @@ func (s *Server) Client(t testing.TB) *minio.Client {
 func (s *Server) client(t testing.TB, tries int) *minio.Client {
 	t.Helper()
 	c, err := minio.New(s.address, &minio.Options{Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Region: "us-east-1", MaxRetries: tries,
-		Transport: &http.Transport{MaxIdleConnsPerHost: 128}})
+		Secure: s.CAFile != "", Transport: s.transport(t)})
 	require.NoError(t, err)
 	return c
 }
