@@ -29,8 +29,9 @@ type Config struct {
 
 // Pool is the scheduler and its workers.
 type Pool struct {
-	cfg  Config
-	work chan chain.Letter
+	cfg     Config
+	work    chan chain.Letter
+	started time.Time // by Run
 	// alone is held by every running letter, and exclusively by one that must run alone.
 	alone sync.RWMutex
 
@@ -68,6 +69,7 @@ const running = ^uint64(0)
 const (
 	expiryEvery  = 5 * time.Second        // how often leases that ran out are looked at
 	expiryGrace  = 10 * time.Second       // clocks of instances may differ by this much
+	quiet        = time.Second            // after the start, before letters run that were lost: others get on even if one takes the service down
 	storePause   = time.Second            // between looks at a store that is away; between tries it grows
 	faultPause   = time.Second            // of a worker after a fault of ours; its letter waits longer each time
 	maxAside     = time.Minute            // that a letter waits after faults of ours, and all of them after faults of the store
@@ -98,6 +100,7 @@ func NewPool(cfg Config) *Pool {
 // ended by then is given back at no cost, and its result is dropped whenever it comes. Run returns nil or a fault of
 // the queue or projection that ended it.
 func (p *Pool) Run(ctx context.Context) error {
+	p.started = time.Now()
 	if err := p.reclaim(ctx); err != nil {
 		return ended(ctx, err)
 	}
@@ -257,6 +260,12 @@ func (p *Pool) due() (fresh []chain.Letter, next time.Time, err error) {
 	letters, next, err := p.cfg.State.Due(now, len(p.busy)+4*p.cfg.Workers)
 	for _, l := range letters {
 		h, busy := p.busy[l.Ref]
+		if calm := p.started.Add(quiet); l.Losses > 0 && now.Before(calm) {
+			if free.IsZero() || calm.Before(free) {
+				free = calm
+			}
+			continue
+		}
 		if p.passed = p.passed || busy && h.size == running; !busy {
 			p.busy[l.Ref] = hold{size: running}
 			fresh = append(fresh, l)

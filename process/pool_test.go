@@ -465,6 +465,28 @@ func TestLateStoreIsNoTimeout(t *testing.T) {
 	})
 }
 
+// TestLostLettersWait: a letter that was lost runs when the service has stood for a while; whatever else is due runs at
+// once. So a payload that takes the service down holds up nobody, and a random kill soon after a start is not counted
+// against an innocent one.
+func TestLostLettersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.ingest("good lost")
+		job, err := b.Lease(t.Context(), chain.Sum([]byte("good lost")), "node-1/0", time.Minute)
+		require.NoError(t, err)
+		require.NotZero(t, job)
+		b.ingest("good other")
+		time.Sleep(time.Second)
+		b.start()
+		time.Sleep(900 * time.Millisecond)
+		assert.Equal(t, 1, b.script.count("good other"))
+		assert.Zero(t, b.script.count("good lost"))
+		time.Sleep(200 * time.Millisecond)
+		assert.Equal(t, 1, b.script.count("good lost"))
+		assert.Equal(t, chain.Resolved, b.letter("good lost").Disposition)
+	})
+}
+
 func TestTooSlowIsTransient(t *testing.T) {
 	b := newBench(t)
 	b.start(func(c *process.Config) { c.LeaseFor = 20 * time.Millisecond })
