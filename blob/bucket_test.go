@@ -234,6 +234,11 @@ func TestCovered(t *testing.T) {
 				assert.Equal(t, loc.Ref, again.Ref, name)
 			}
 			assert.False(t, again.RetainUntil.Before(loc.RetainUntil), name)
+			if again.Version != loc.Version {
+				at, err := store.Stat(t.Context(), loc.Ref)
+				require.NoError(t, err, name)
+				assert.False(t, at.Shadowed, "%s: the same bytes on top hide nothing", name)
+			}
 		}
 	})
 }

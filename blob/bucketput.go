@@ -3,7 +3,6 @@ package blob
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"io"
 	"slices"
@@ -93,7 +92,7 @@ func (b *Bucket) send(ctx context.Context, o object, free bool) (loc Location, e
 		Mode:                 minio.Compliance,
 		RetainUntilDate:      o.until,
 		DisableContentSha256: true, // the library is given the digest instead of computing one
-		UserMetadata:         map[string]string{"x-amz-checksum-sha256": base64.StdEncoding.EncodeToString(o.digest[:])},
+		UserMetadata:         map[string]string{checksumHeader: checksum(o.digest)},
 	}
 	if free {
 		options.SetMatchETagExcept("*")

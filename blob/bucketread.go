@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +26,8 @@ func (b *Bucket) Open(ctx context.Context, ref Ref) (io.ReadCloser, Location, er
 		return nil, Location{}, err
 	}
 	body, info, err := b.get(ctx, ref.Digest, "")
-	shadowed := errors.Is(err, ErrNotFound) || err == nil && info.VersionID != ref.Version
-	if shadowed {
+	shadowed := covers(info, err, ref)
+	if errors.Is(err, ErrNotFound) || err == nil && info.VersionID != ref.Version {
 		if err == nil {
 			body.Close()
 		}
@@ -52,8 +53,8 @@ func (b *Bucket) Stat(ctx context.Context, ref Ref) (Location, error) {
 		return Location{}, err
 	}
 	info, err := b.head(ctx, ref.Digest, "")
-	shadowed := errors.Is(err, ErrNotFound) || err == nil && info.VersionID != ref.Version
-	if shadowed {
+	shadowed := covers(info, err, ref)
+	if errors.Is(err, ErrNotFound) || err == nil && info.VersionID != ref.Version {
 		info, err = b.head(ctx, ref.Digest, ref.Version)
 	}
 	if err != nil {
@@ -61,6 +62,18 @@ func (b *Bucket) Stat(ctx context.Context, ref Ref) (Location, error) {
 	}
 	return locate(ref, info, shadowed), nil
 }
+
+// covers tells whether what is on top hides ref: a delete marker or other bytes. A further
+// version of the same bytes, as the server vouches for them, hides nothing.
+func covers(top minio.ObjectInfo, err error, ref Ref) bool {
+	same := top.VersionID == ref.Version || top.Headers.Get(checksumHeader) == checksum(ref.Digest)
+	return errors.Is(err, ErrNotFound) || err == nil && !same
+}
+
+// checksumHeader goes with every put, and comes back with what is read.
+const checksumHeader = "x-amz-checksum-sha256"
+
+func checksum(d chain.Digest) string { return base64.StdEncoding.EncodeToString(d[:]) }
 
 // locate reads what a GET or HEAD says of ref. Only COMPLIANCE counts as protection: of
 // GOVERNANCE, privileged users can let go.
@@ -82,7 +95,9 @@ func (b *Bucket) get(ctx context.Context, d chain.Digest, version string) (io.Re
 	err := b.ask(ctx, func(context.Context) (err error) {
 		limit := time.AfterFunc(b.config.Timeout, cancel)
 		defer limit.Stop()
-		body, info, _, err = b.core.GetObject(reading, b.config.Bucket, b.key(d), minio.GetObjectOptions{VersionID: version})
+		options := minio.GetObjectOptions{VersionID: version}
+		options.Set("x-amz-checksum-mode", "ENABLED") // not the library's option, which would also judge the bytes
+		body, info, _, err = b.core.GetObject(reading, b.config.Bucket, b.key(d), options)
 		return unversioned(err, version)
 	})
 	if err != nil {
@@ -94,7 +109,7 @@ func (b *Bucket) get(ctx context.Context, d chain.Digest, version string) (io.Re
 
 func (b *Bucket) head(ctx context.Context, d chain.Digest, version string) (info minio.ObjectInfo, err error) {
 	err = b.ask(ctx, func(ctx context.Context) (err error) {
-		info, err = b.client.StatObject(ctx, b.config.Bucket, b.key(d), minio.StatObjectOptions{VersionID: version})
+		info, err = b.client.StatObject(ctx, b.config.Bucket, b.key(d), minio.StatObjectOptions{VersionID: version, Checksum: true})
 		return unversioned(err, version)
 	})
 	return info, err
