@@ -313,8 +313,9 @@ func TestProjectionPages(t *testing.T) {
 			select {
 			case <-s.ended:
 			case <-time.After(300 * time.Millisecond):
-				served = true
-				s.stop()
+				require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+				<-s.ended
+				served = s.cmd.ProcessState.ExitCode() == 0 // the page may be met at the very end
 			}
 		}
 		require.True(t, served, "page %d", at)

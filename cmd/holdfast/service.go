@@ -338,7 +338,7 @@ func (s *service) run(ctx context.Context) error {
 		}
 	})
 	err := above.Wait()
-	s.foldLast(core)
+	s.foldLast(belowCtx) // at once, if nothing folds any more
 	stopCore()
 	if ended := below.Wait(); !errors.Is(ended, context.Canceled) && (err == nil || errors.Is(err, errBelow)) {
 		err = ended
