@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -299,43 +298,4 @@ func peak(f func()) uint64 {
 	close(stop)
 	<-stopped
 	return most - min(most, before)
-}
-
-// TestBusyServer: a server that answers everything with 503 is away, not away and back in turn; one that answers so for
-// a single object is not away.
-func TestBusyServer(t *testing.T) {
-	s := blobtest.MinIO(t)
-	b, _, f := faulty(t, s, brief)
-	loc, _ := put(t, b, content(100), inMonths(18))
-	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan error, 100)
-	var watching sync.WaitGroup
-	watching.Go(func() { _ = b.Watch(ctx, func(err error) { told <- err }) })
-	read := func(d chain.Digest) {
-		if r, _, err := b.Open(ctx, blob.Ref{Digest: d, Version: loc.Version}); err == nil {
-			r.Close()
-		}
-	}
-
-	other, _ := put(t, b, content(100), inMonths(18))
-	f.Next(1<<30, func(r *http.Request) bool { return strings.Contains(r.URL.Path, other.Digest.String()) }, blobtest.Answer(503, "SlowDownRead"))
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		read(other.Digest)
-		read(loc.Digest)
-	}
-	assert.Empty(t, told, "one object")
-
-	f.Next(1<<30, blobtest.Any, blobtest.Answer(503, "SlowDown"))
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		read(loc.Digest)
-		data := content(100)
-		_, _, err := b.Put(ctx, chain.Sum(data), bytes.NewReader(data), 100, inMonths(18))
-		require.ErrorIs(t, err, blob.ErrUnavailable)
-	}
-	require.Len(t, told, 1)
-	assert.ErrorIs(t, <-told, blob.ErrUnavailable)
-	f.Clear()
-	require.NoError(t, <-told)
-	cancel()
-	watching.Wait()
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/blob/blobtest"
+	"github.com/holdfast-dvir/holdfast/chain"
 )
 
 // settings answers what an examination asks, as S3 does, without a network, so that hours pass in no time. Whether
@@ -22,6 +24,7 @@ import (
 type settings struct {
 	versioning atomic.Value // string
 	dead       atomic.Bool
+	busy       atomic.Value // string: requests whose path has it are answered with 503
 	requests   atomic.Int64
 }
 
@@ -29,6 +32,9 @@ func (s *settings) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.requests.Add(1)
 	if s.dead.Load() {
 		return nil, io.ErrUnexpectedEOF
+	}
+	if part, _ := s.busy.Load().(string); part != "" && strings.Contains(r.URL.Path, part) {
+		return blobtest.Answer(http.StatusServiceUnavailable, "SlowDown")(r, nil)
 	}
 	status, body := http.StatusOK, ""
 	header := http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}
@@ -41,7 +47,8 @@ func (s *settings) RoundTrip(r *http.Request) (*http.Response, error) {
 		status, body = http.StatusNotFound, "<Error><Code>NoSuchLifecycleConfiguration</Code></Error>"
 	case r.Method == http.MethodPut:
 		status, body = http.StatusPreconditionFailed, "<Error><Code>PreconditionFailed</Code></Error>"
-	case r.Method == http.MethodHead:
+	case r.Method == http.MethodHead, strings.Contains(r.URL.Path, "/sha256/"):
+		header.Set("X-Amz-Version-Id", "v")
 		header.Set("X-Amz-Object-Lock-Mode", "COMPLIANCE")
 		header.Set("X-Amz-Object-Lock-Retain-Until-Date", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 		header.Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
@@ -50,15 +57,67 @@ func (s *settings) RoundTrip(r *http.Request) (*http.Response, error) {
 		ContentLength: int64(len(body))}, nil
 }
 
+// connect opens a bucket behind s.
+func (s *settings) connect(t *testing.T) *blob.Bucket {
+	t.Helper()
+	s.versioning.Store("Enabled")
+	b, err := blob.OpenBucket(t.Context(), blob.BucketConfig{Endpoint: "https://s3.example.com", Bucket: "payloads",
+		AccessKey: "key", SecretKey: "secret", Wrap: func(http.RoundTripper) http.RoundTripper { return s }})
+	require.NoError(t, err)
+	return b
+}
+
+// TestBusyServer: a server that answers everything with 503 is away, not away and back in turn; one that answers so for
+// a single object is not away.
+func TestBusyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &settings{}
+		b := s.connect(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var told []error
+		var watching sync.WaitGroup
+		watching.Go(func() { _ = b.Watch(ctx, func(err error) { told = append(told, err) }) })
+		good, bad := chain.Sum([]byte("good")), chain.Sum([]byte("bad"))
+		read := func(d chain.Digest) error {
+			r, _, err := b.Open(ctx, blob.Ref{Digest: d, Version: "v"})
+			if err == nil {
+				err = r.Close()
+			}
+			return err
+		}
+		s.busy.Store(bad.String())
+		for range 600 {
+			assert.ErrorIs(t, read(bad), blob.ErrUnavailable)
+			_ = read(good)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		assert.Empty(t, told, "one object")
+		s.busy.Store("/")
+		for range 1200 {
+			assert.ErrorIs(t, read(good), blob.ErrUnavailable)
+			_, _, err := b.Put(ctx, good, strings.NewReader("good"), 4, time.Now().Add(time.Hour))
+			assert.ErrorIs(t, err, blob.ErrUnavailable)
+			time.Sleep(500 * time.Millisecond)
+		}
+		synctest.Wait()
+		assert.Len(t, told, 1)
+		s.busy.Store("")
+		time.Sleep(2 * time.Minute)
+		cancel()
+		watching.Wait()
+		require.Len(t, told, 2)
+		assert.ErrorIs(t, told[0], blob.ErrUnavailable)
+		assert.NoError(t, told[1])
+	})
+}
+
 // TestWatchOverHours: the bucket is examined each hour; what it finds stops puts within the hour, and their return is
 // found within minutes. A server that is away is asked at growing intervals.
 func TestWatchOverHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &settings{}
-		s.versioning.Store("Enabled")
-		b, err := blob.OpenBucket(t.Context(), blob.BucketConfig{Endpoint: "https://s3.example.com", Bucket: "payloads",
-			AccessKey: "key", SecretKey: "secret", Wrap: func(http.RoundTripper) http.RoundTripper { return s }})
-		require.NoError(t, err)
+		b := s.connect(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var told []error
 		var watching sync.WaitGroup
@@ -80,7 +139,7 @@ func TestWatchOverHours(t *testing.T) {
 		assert.NoError(t, told[1])
 
 		s.dead.Store(true)
-		_, err = b.Stat(t.Context(), blob.Ref{Version: "v"})
+		_, err := b.Stat(t.Context(), blob.Ref{Version: "v"})
 		assert.ErrorIs(t, err, blob.ErrUnavailable)
 		time.Sleep(2 * time.Second)
 		before = s.requests.Load()
