@@ -178,6 +178,38 @@ func TestBlackHole(t *testing.T) {
 	assert.LessOrEqual(t, f.Requests()-before, 8, "the others fail at once")
 }
 
+// TestNothingAcknowledgedUnstored: a server that refuses everything, which opens and closes the gate for other calls all
+// the time, never has a put acknowledged.
+func TestNothingAcknowledgedUnstored(t *testing.T) {
+	f := &blobtest.Faults{}
+	f.Next(1<<60, blobtest.Any, blobtest.Answer(403, "AccessDenied"))
+	b := blob.Unexamined(blob.BucketConfig{Endpoint: "http://127.0.0.1:1", Bucket: "bucket", AccessKey: "k", SecretKey: "s", Wrap: f.Wrap})
+	ctx, stop := context.WithCancel(t.Context())
+	var turning, putting sync.WaitGroup
+	for range 2 {
+		turning.Go(func() {
+			for ctx.Err() == nil {
+				b.MarkLost()
+				b.MarkAnswered()
+			}
+		})
+	}
+	for i := range 8 {
+		putting.Go(func() {
+			for n := range 3_000 {
+				data := fmt.Append(nil, i, n)
+				_, _, err := b.Put(t.Context(), chain.Sum(data), bytes.NewReader(data), int64(len(data)), inMonths(18))
+				if !assert.ErrorIs(t, err, blob.ErrUnavailable) {
+					return
+				}
+			}
+		})
+	}
+	putting.Wait()
+	stop()
+	turning.Wait()
+}
+
 // TestWatch: a server that dies and comes back is told once each, without anybody asking.
 func TestWatch(t *testing.T) {
 	s := blobtest.MinIO(t)

@@ -31,6 +31,17 @@ func (h *health) pass() error {
 	return h.away
 }
 
+// takes is pass for a put: an unfit bucket takes none.
+func (h *health) takes() error {
+	h.mu.Lock()
+	unfit := h.unfit
+	h.mu.Unlock()
+	if unfit != nil {
+		return unfit
+	}
+	return h.pass()
+}
+
 // look has the next call go through.
 func (h *health) look() {
 	h.mu.Lock()

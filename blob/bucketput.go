@@ -32,7 +32,7 @@ func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size in
 	if b.config.ReadOnly {
 		return Location{}, false, ErrReadOnly
 	}
-	if err := b.health.state(); b.health.pass() != nil || errors.As(err, new(*UnfitError)) {
+	if err := b.health.takes(); err != nil {
 		return Location{}, false, err
 	}
 	o := object{b.key(d), d, r, size, until}

@@ -24,3 +24,15 @@ func (b *Bucket) SetRequireEncryption(on bool) { b.config.RequireEncryption = on
 
 // MarkAnswered lets calls through again, as an answer would.
 func (b *Bucket) MarkAnswered() { b.health.answered() }
+
+// MarkLost keeps calls from being sent, as an answer that did not come would.
+func (b *Bucket) MarkLost() { b.health.lost(ErrUnavailable) }
+
+// Unexamined is a bucket of which nothing is known.
+func Unexamined(c BucketConfig) *Bucket {
+	b, err := newBucket(c)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
