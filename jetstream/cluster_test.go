@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,11 @@ func startCluster(t testing.TB, sync ...string) []*server.Server {
 		node.Start()
 		t.Cleanup(func() { stop(node) })
 	}
+	require.Eventually(t, func() bool { // or a stream finds no peers to be placed on
+		return slices.ContainsFunc(nodes, func(n *server.Server) bool {
+			return n.JetStreamIsLeader() && len(n.JetStreamClusterPeers()) == len(nodes)
+		})
+	}, 30*time.Second, 10*time.Millisecond)
 	return nodes
 }
 
