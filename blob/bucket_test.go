@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/encrypt"
 	"github.com/minio/minio-go/v7/pkg/sse"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -349,6 +351,34 @@ func TestEncryptionDemanded(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, found(t, b, "encryption").OK)
 	put(t, b, content(100), inMonths(18))
+
+	require.NoError(t, s.Client(t).RemoveBucketEncryption(t.Context(), c.Bucket))
+	data := content(100)
+	_, _, err = b.Put(t.Context(), chain.Sum(data), bytes.NewReader(data), 100, inMonths(18))
+	assert.ErrorIs(t, err, blob.ErrUnavailable, "every put is looked at")
+	assert.ErrorAs(t, b.Healthy(), new(*blob.UnfitError))
+	assert.ErrorAs(t, b.Examine(t.Context()), new(*blob.UnfitError), "the old probe is encrypted")
+}
+
+// TestForeignKey: an object that somebody encrypted with a key of his own hides nothing.
+func TestForeignKey(t *testing.T) {
+	s := blobtest.MinIOWithTLS(t)
+	b, c := open(t, s)
+	data := content(100)
+	loc, _ := put(t, b, data, inMonths(18))
+	theirs, err := encrypt.NewSSEC(content(32))
+	require.NoError(t, err)
+	_, err = s.Client(t).PutObject(t.Context(), c.Bucket, key(loc.Digest), strings.NewReader("x"), 1, minio.PutObjectOptions{ServerSideEncryption: theirs})
+	require.NoError(t, err)
+	got, err := blobtest.Store(t, b).Get(t.Context(), loc.Ref)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(data, got))
+	at, err := b.Stat(t.Context(), loc.Ref)
+	require.NoError(t, err)
+	assert.True(t, at.Shadowed)
+	again, created := put(t, b, data, inMonths(18))
+	assert.False(t, created)
+	assert.Equal(t, loc.Ref, again.Ref)
 }
 
 func TestTLS(t *testing.T) {
@@ -397,6 +427,21 @@ func TestWORM(t *testing.T) {
 			assert.True(t, a.Refused, "%s: %s", a.Name, a.Answer)
 		}
 	})
+}
+
+// TestWORMProvesNothing: a server that only fails has refused nothing.
+func TestWORMProvesNothing(t *testing.T) {
+	s := blobtest.MinIO(t)
+	for _, fault := range []blobtest.Fault{blobtest.Answer(503, "SlowDown"), blobtest.Answer(500, "InternalError"), blobtest.Refuse} {
+		f := &blobtest.Faults{}
+		c := s.Config(s.NewBucket(t))
+		c.Wrap = f.Wrap
+		f.Next(1<<30, func(r *http.Request) bool {
+			return r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "locked-")
+		}, fault)
+		_, err := blob.ProveWORM(t.Context(), c)
+		assert.ErrorIs(t, err, blob.ErrUnavailable)
+	}
 }
 
 // TestPolicy: the policy that ships with the project is enough for everything the service does, and for nothing that

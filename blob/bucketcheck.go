@@ -59,6 +59,9 @@ func (b *Bucket) Examine(ctx context.Context) error {
 	if err == nil && len(e.reasons) > 0 {
 		err = &UnfitError{b.place(), e.reasons}
 	}
+	if errors.Is(err, ErrUnavailable) && len(e.reasons) == 0 {
+		b.health.lost(err) // though some questions were answered
+	}
 	if err == nil || errors.As(err, new(*UnfitError)) {
 		b.health.examined(err)
 		b.traits.mu.Lock()
@@ -175,7 +178,7 @@ func (e *examination) probe(ctx context.Context) error {
 	}
 	e.note("conditional puts", taken, "If-None-Match: * is "+either(taken, "kept", "ignored: the same bytes put at once take their space twice"))
 	info, err := e.look(ctx, o)
-	if err == nil && len(e.flaws(info)) > 0 {
+	if err == nil && (e.b.config.RequireEncryption || len(e.flaws(info)) > 0) { // encryption can have been switched off
 		if err := e.put(ctx, o, false); err != nil {
 			return e.unputtable(ctx, err)
 		}
@@ -189,7 +192,10 @@ func (e *examination) probe(ctx context.Context) error {
 	return err
 }
 
-const encryptionHeader = "X-Amz-Server-Side-Encryption"
+const (
+	encryptionHeader = "X-Amz-Server-Side-Encryption"
+	notEncrypted     = "what is put is not encrypted; set a default encryption for the bucket"
+)
 
 // probe is an object of the examination, outside the payloads' keys.
 func (b *Bucket) probe(name string, until time.Time) object {
@@ -201,7 +207,10 @@ func (b *Bucket) probe(name string, until time.Time) object {
 func (e *examination) put(ctx context.Context, o object, free bool) error {
 	for n := 0; ; n++ {
 		_, err := e.b.send(ctx, o, free)
-		if a := e.b.heard(ctx, err); a != transient && a != racing || n == tries-1 || !backOff(ctx, n) {
+		if a := e.b.heard(ctx, err); a != transient && a != racing || n == tries-1 {
+			return err
+		}
+		if err := backOff(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -212,6 +221,10 @@ func (e *examination) unputtable(ctx context.Context, err error) error {
 	var refused *RefusedError
 	if err := worded(ctx, err); !errors.As(err, &refused) {
 		return err
+	}
+	if refused.Code == "NotEncrypted" {
+		e.refuse(notEncrypted)
+		return nil
 	}
 	e.refuse(fmt.Sprintf("a locked object cannot be put (%d %s); the credentials need s3:PutObject and s3:PutObjectRetention",
 		refused.Status, refused.Code))
@@ -236,7 +249,7 @@ func (e *examination) flaws(info minio.ObjectInfo) (reasons []string) {
 		reasons = append(reasons, "a locked object does not come back as locked (COMPLIANCE); the credentials may lack s3:GetObjectRetention")
 	}
 	if info.Headers.Get(encryptionHeader) == "" && e.b.config.RequireEncryption {
-		reasons = append(reasons, "what is put is not encrypted; set a default encryption for the bucket")
+		reasons = append(reasons, notEncrypted)
 	}
 	return reasons
 }

@@ -42,6 +42,7 @@ const (
 	transient        // the server wants to be asked again
 	corrupted        // the bytes did not arrive as they were sent
 	full             // no room at the server
+	oversize         // more bytes than the server, or something before it, takes
 	refused          // asking again does not help
 	cancelled        // by our own caller
 )
@@ -53,7 +54,7 @@ var codes = map[string]answer{
 	"XAmzContentSHA256Mismatch": corrupted, "XAmzContentChecksumMismatch": corrupted, "BadDigest": corrupted, "InvalidDigest": corrupted,
 	"SlowDown": transient, "SlowDownRead": transient, "SlowDownWrite": transient, "RequestTimeout": transient,
 	"InternalError": transient, "ServiceUnavailable": transient, "OperationAborted": transient, "RequestTimeTooSkewed": refused,
-	"XMinioStorageFull": full, "InsufficientStorage": full, "QuotaExceeded": full, "XMinioAdminBucketQuotaExceeded": full,
+	"EntityTooLarge": oversize, "XMinioStorageFull": full, "InsufficientStorage": full, "QuotaExceeded": full, "XMinioAdminBucketQuotaExceeded": full,
 }
 
 var statuses = map[int]answer{
@@ -62,7 +63,7 @@ var statuses = map[int]answer{
 	http.StatusRequestTimeout: transient, http.StatusTooManyRequests: transient, 499: transient, // 499: nginx
 	http.StatusInternalServerError: transient, http.StatusBadGateway: transient,
 	http.StatusServiceUnavailable: transient, http.StatusGatewayTimeout: transient,
-	http.StatusInsufficientStorage: full,
+	http.StatusInsufficientStorage: full, http.StatusRequestEntityTooLarge: oversize,
 }
 
 // judge reads err, which minio-go gave for a request made under ctx.
@@ -103,7 +104,7 @@ func worded(ctx context.Context, err error) error {
 	case present, racing, transient, corrupted:
 		e := response(err)
 		return fmt.Errorf("%w: the S3 server answers %d %s", ErrUnavailable, e.Status, e.Code)
-	case refused:
+	case oversize, refused:
 	}
 	e := response(err)
 	if e.Code == "RequestTimeTooSkewed" {
@@ -161,11 +162,14 @@ func (b *Bucket) ask(ctx context.Context, request func(context.Context) error) e
 	for n, patience := 0, time.Now().Add(b.config.Timeout); ; n++ {
 		err := b.once(ctx, 0, request)
 		a := b.heard(ctx, err)
-		if a != unknown && a != transient || n == tries-1 || time.Now().After(patience) || !backOff(ctx, n) {
+		if a != unknown && a != transient || n == tries-1 || time.Now().After(patience) {
 			err = worded(ctx, err)
-			if a == unknown || a == transient {
+			if a == unknown { // an answer may concern this object alone
 				b.health.lost(err)
 			}
+			return err
+		}
+		if err := backOff(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -191,14 +195,14 @@ func (b *Bucket) allow(size int64) time.Duration {
 	return b.config.Timeout + time.Duration(size/slowest)*time.Second
 }
 
-// backOff waits before the next try, and tells whether there is time for one.
-func backOff(ctx context.Context, n int) bool {
+// backOff waits before the next try, unless the caller leaves.
+func backOff(ctx context.Context, n int) error {
 	timer := time.NewTimer(firstPause<<n/2 + rand.N(firstPause<<n))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+		return nil
 	case <-ctx.Done():
-		return false
+		return ctx.Err()
 	}
 }

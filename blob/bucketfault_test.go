@@ -59,6 +59,7 @@ func TestPutFaults(t *testing.T) {
 			{"403 AccessDenied", func() { f.Next(1, blobtest.Puts, blobtest.Answer(403, "AccessDenied")) }, blob.ErrUnavailable, 0},
 			{"the clock", func() { f.Next(1, blobtest.Puts, blobtest.Answer(403, "RequestTimeTooSkewed")) }, blob.ErrUnavailable, 0},
 			{"no bucket", func() { f.Next(1, blobtest.Puts, blobtest.Answer(404, "NoSuchBucket")) }, blob.ErrUnavailable, 0},
+			{"404 of something in between", func() { f.Next(1, blobtest.Puts, blobtest.Answer(404, "NoSuchKey")) }, blob.ErrUnavailable, 0},
 			{"full", func() { f.Next(1, blobtest.Puts, blobtest.Answer(507, "XMinioStorageFull")) }, blob.ErrNoSpace, 0},
 		} {
 			for _, size := range []int{3000, 2 << 20} {
@@ -86,6 +87,28 @@ func TestPutFaults(t *testing.T) {
 	})
 }
 
+// TestTooLargeForServer: what a server does not take is not an outage.
+func TestTooLargeForServer(t *testing.T) {
+	b, _, f := faulty(t, blobtest.MinIO(t))
+	f.Next(1, blobtest.Puts, blobtest.Answer(413, "EntityTooLarge"))
+	data := content(100)
+	_, _, err := b.Put(t.Context(), chain.Sum(data), bytes.NewReader(data), 100, inMonths(18))
+	assert.ErrorAs(t, err, new(*blob.TooLargeError))
+	assert.NoError(t, b.Healthy())
+}
+
+// TestSilentList: a list that stops half-way ends in an error.
+func TestSilentList(t *testing.T) {
+	b, _, f := faulty(t, blobtest.MinIO(t), brief)
+	put(t, b, content(100), inMonths(18))
+	f.Next(1, blobtest.Lists, blobtest.Silent)
+	var last error
+	for _, err := range b.List(t.Context(), "") {
+		last = err
+	}
+	assert.ErrorIs(t, last, blob.ErrUnavailable)
+}
+
 // TestReadFaults: what goes wrong on the way is not taken for damage at rest, and the other way round.
 func TestReadFaults(t *testing.T) {
 	onServers(t, func(t *testing.T, s *blobtest.Server) {
@@ -104,7 +127,7 @@ func TestReadFaults(t *testing.T) {
 			"it breaks off":       {func() { f.Next(1, blobtest.Gets, blobtest.BreakOff) }, blob.ErrUnavailable},
 			"it falls silent":     {func() { f.Next(1, blobtest.Gets, blobtest.Silent) }, blob.ErrUnavailable},
 			"a black hole":        {func() { f.Next(9, blobtest.Gets, blobtest.BlackHole) }, blob.ErrUnavailable},
-			"the policy forbids":  {func() { f.Next(1, blobtest.Gets, blobtest.Answer(403, "AccessDenied")) }, blob.ErrUnavailable},
+			"the policy forbids":  {func() { f.Next(9, blobtest.Gets, blobtest.Answer(403, "AccessDenied")) }, blob.ErrUnavailable},
 			"503 without end":     {func() { f.Next(9, blobtest.Gets, blobtest.Answer(503, "SlowDown")) }, blob.ErrUnavailable},
 			"connection refused ": {func() { f.Next(9, blobtest.Gets, blobtest.Refuse) }, blob.ErrUnavailable},
 		} {

@@ -129,11 +129,18 @@ type skew struct {
 	by   atomic.Int64 // nanoseconds that the server's clock is ahead
 }
 
+// headersKey is where a request carries a place for the headers of its answer, which the
+// client library does not give for a put.
+type headersKey struct{}
+
 // RoundTrip implements http.RoundTripper.
 func (s *skew) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
+	}
+	if headers, ok := r.Context().Value(headersKey{}).(*http.Header); ok {
+		*headers = resp.Header
 	}
 	// The date has whole seconds, so half a second is added on average.
 	if at, bad := http.ParseTime(resp.Header.Get("Date")); bad == nil {

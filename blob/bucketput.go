@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"time"
 
@@ -36,7 +37,7 @@ func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size in
 		return Location{}, false, err
 	}
 	o := object{b.key(d), d, r, size, until}
-	if size >= firstLook {
+	if size >= firstLook && b.Healthy() == nil { // else a put is what finds out whether the server is back
 		if loc, err := b.kept(ctx, o); !errors.Is(err, ErrNotFound) {
 			return loc, false, err
 		}
@@ -57,6 +58,9 @@ func (b *Bucket) store(ctx context.Context, o object) (Location, bool, error) {
 	for n, patience := 0, time.Now().Add(b.config.Timeout); ; n++ {
 		loc, err := b.send(ctx, o, free)
 		a := b.heard(ctx, err)
+		if a == refused && free && response(err).Status == http.StatusBadRequest {
+			a = present // the condition cannot be judged: what is there has a key that the server does not know
+		}
 		switch a {
 		case done:
 			return loc, true, nil
@@ -74,11 +78,18 @@ func (b *Bucket) store(ctx context.Context, o object) (Location, bool, error) {
 				return Location{}, false, errors.Join(failed, &CorruptError{Ref: Ref{Digest: o.digest}, Got: got})
 			}
 		case transient:
-		case absent, full, refused, cancelled:
+		case oversize:
+			return Location{}, false, &TooLargeError{Limit: o.size - 1}
+		case absent: // of a put, this is no answer about the object
+			return Location{}, false, response(err)
+		case full, refused, cancelled:
 			return Location{}, false, worded(ctx, err)
 		}
-		if n == tries-1 || time.Now().After(patience) || !backOff(ctx, n) {
+		if n == tries-1 || time.Now().After(patience) {
 			return Location{}, false, worded(ctx, err)
+		}
+		if err := backOff(ctx, n); err != nil {
+			return Location{}, false, err
 		}
 	}
 }
@@ -98,13 +109,18 @@ func (b *Bucket) send(ctx context.Context, o object, free bool) (loc Location, e
 		options.SetMatchETagExcept("*")
 	}
 	var info minio.UploadInfo
-	err = b.once(ctx, o.size, func(ctx context.Context) (err error) {
+	answered := http.Header{}
+	err = b.once(context.WithValue(ctx, headersKey{}, &answered), o.size, func(ctx context.Context) (err error) {
 		body := io.NewSectionReader(o.bytes, 0, o.size)
 		info, err = b.core.PutObject(ctx, b.config.Bucket, o.key, body, o.size, "", o.digest.String(), options)
 		return err
 	})
 	if err == nil && (info.VersionID == "" || info.VersionID == "null") {
-		return Location{}, minio.ErrorResponse{StatusCode: 400, Code: "VersioningDisabled"} // since the last examination
+		return Location{}, minio.ErrorResponse{StatusCode: http.StatusForbidden, Code: "VersioningDisabled"} // since the last examination
+	}
+	if err == nil && b.config.RequireEncryption && answered.Get(encryptionHeader) == "" {
+		b.health.examined(&UnfitError{b.place(), []string{notEncrypted}}) // and so is this version; no more follow
+		return Location{}, minio.ErrorResponse{StatusCode: http.StatusForbidden, Code: "NotEncrypted"}
 	}
 	return Location{Ref: Ref{o.digest, info.VersionID}, Size: o.size, RetainUntil: o.until}, err
 }

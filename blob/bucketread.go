@@ -11,6 +11,7 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -27,7 +28,7 @@ func (b *Bucket) Open(ctx context.Context, ref Ref) (io.ReadCloser, Location, er
 	}
 	body, info, err := b.get(ctx, ref.Digest, "")
 	shadowed := covers(info, err, ref)
-	if errors.Is(err, ErrNotFound) || err == nil && info.VersionID != ref.Version {
+	if beside(info, err, ref) {
 		if err == nil {
 			body.Close()
 		}
@@ -54,7 +55,7 @@ func (b *Bucket) Stat(ctx context.Context, ref Ref) (Location, error) {
 	}
 	info, err := b.head(ctx, ref.Digest, "")
 	shadowed := covers(info, err, ref)
-	if errors.Is(err, ErrNotFound) || err == nil && info.VersionID != ref.Version {
+	if beside(info, err, ref) {
 		info, err = b.head(ctx, ref.Digest, ref.Version)
 	}
 	if err != nil {
@@ -63,11 +64,19 @@ func (b *Bucket) Stat(ctx context.Context, ref Ref) (Location, error) {
 	return locate(ref, info, shadowed), nil
 }
 
+// beside tells whether ref must be asked for itself: what is on top is something else, or
+// is not to be had, as an object that somebody encrypted with a key of his own.
+func beside(top minio.ObjectInfo, err error, ref Ref) bool {
+	return hidden(err) || err == nil && top.VersionID != ref.Version
+}
+
+func hidden(err error) bool { return errors.Is(err, ErrNotFound) || errors.As(err, new(*RefusedError)) }
+
 // covers tells whether what is on top hides ref: a delete marker or other bytes. A further
 // version of the same bytes, as the server vouches for them, hides nothing.
 func covers(top minio.ObjectInfo, err error, ref Ref) bool {
 	same := top.VersionID == ref.Version || top.Headers.Get(checksumHeader) == checksum(ref.Digest)
-	return errors.Is(err, ErrNotFound) || err == nil && !same
+	return hidden(err) || err == nil && !same
 }
 
 // checksumHeader goes with every put, and comes back with what is read.
@@ -100,11 +109,15 @@ func (b *Bucket) get(ctx context.Context, d chain.Digest, version string) (io.Re
 		body, info, _, err = b.core.GetObject(reading, b.config.Bucket, b.key(d), options)
 		return unversioned(err, version)
 	})
+	if err == nil && info.Size < 0 {
+		body.Close()
+		err = fmt.Errorf("%w: the S3 server does not tell how long an object is", ErrUnavailable)
+	}
 	if err != nil {
 		cancel()
 		return nil, info, err
 	}
-	return &stream{body: body, ctx: ctx, cancel: cancel, patience: b.config.Timeout}, info, nil
+	return &stream{body: body, ctx: ctx, cancel: cancel, patience: b.config.Timeout, left: b.allow(info.Size)}, info, nil
 }
 
 func (b *Bucket) head(ctx context.Context, d chain.Digest, version string) (info minio.ObjectInfo, err error) {
@@ -115,28 +128,34 @@ func (b *Bucket) head(ctx context.Context, d chain.Digest, version string) (info
 	return info, err
 }
 
-// unversioned reads 400 as an answer to a version that is not one of this server's.
+// unversioned reads 400 InvalidArgument, which HEAD gives without its code, as an answer to
+// a version that is not one of this server's.
 func unversioned(err error, version string) error {
 	var e minio.ErrorResponse
-	if version != "" && errors.As(err, &e) && e.StatusCode == http.StatusBadRequest {
+	if version != "" && errors.As(err, &e) && e.StatusCode == http.StatusBadRequest &&
+		(e.Code == "InvalidArgument" || strings.HasPrefix(e.Code, "400")) {
 		return minio.ErrorResponse{StatusCode: http.StatusNotFound, Code: minio.NoSuchVersion}
 	}
 	return err
 }
 
-// stream is the body of an answer. Every read has a deadline of its own, so that a
-// server that falls silent is noticed however long the whole takes.
+// stream is the body of an answer. Every read has a deadline of its own, and all of them
+// have one together, so that a server that falls silent or drips is noticed, however long
+// the reader takes in between.
 type stream struct {
 	body     io.ReadCloser
 	ctx      context.Context // the caller's
 	cancel   context.CancelFunc
 	patience time.Duration
+	left     time.Duration
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	limit := time.AfterFunc(s.patience, s.cancel)
+	began := time.Now()
+	limit := time.AfterFunc(min(s.patience, max(s.left, 0)), s.cancel)
 	n, err := s.body.Read(p)
 	limit.Stop()
+	s.left -= time.Since(began)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = worded(s.ctx, err)
 	}
@@ -204,14 +223,20 @@ func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[minio.Object
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		listing, cancel := context.WithCancel(ctx)
 		defer cancel() // ends the library's iterator
+		limit := time.AfterFunc(b.config.Timeout, cancel)
+		defer limit.Stop()
 		options := minio.ListObjectsOptions{Prefix: prefix, WithVersions: true, Recursive: true}
 		for o := range b.client.ListObjectsIter(listing, b.config.Bucket, options) {
+			if limit.Stop(); listing.Err() != nil {
+				break
+			}
 			if !yield(o, o.Err) || o.Err != nil {
 				return
 			}
+			limit.Reset(b.config.Timeout)
 		}
-		if err := ctx.Err(); err != nil { // the iterator ends without a word
-			yield(minio.ObjectInfo{}, err)
+		if listing.Err() != nil { // the iterator may end without a word
+			yield(minio.ObjectInfo{}, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 		}
 	}
 }
@@ -256,6 +281,7 @@ func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[Location, er
 				yield(Location{}, worded(ctx, err))
 				return
 			}
+			b.health.answered()
 			d, ours := b.digestOf(o.Key)
 			if !ours || o.IsDeleteMarker {
 				continue

@@ -162,6 +162,9 @@ func (c *copier) version(ctx context.Context, v Location) (sent bool, err error)
 // dates are the earliest date that will do for v, and the one to ask for.
 func (c *copier) dates(v Location) (least, asked time.Time, err error) {
 	now := time.Now().UTC()
+	if _, bucket := c.from.backend.(*Bucket); bucket && v.RetainUntil.IsZero() {
+		return now, now, errors.New("the source does not tell its retention and hold; its credentials need s3:GetObjectRetention and s3:GetObjectLegalHold")
+	}
 	if soon := now.Add(leastLeft); v.RetainUntil.Before(soon) {
 		return soon, ceilSecond(AddMonths(now, c.to.retention.Min)), nil
 	}

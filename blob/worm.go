@@ -2,12 +2,14 @@ package blob
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -50,12 +52,12 @@ func ProveWORM(ctx context.Context, c BucketConfig) ([]Attempt, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer a.tidy(held)
 	for _, try := range a.tries(locked, held) {
 		if err := a.try(try); err != nil {
 			return a.attempts, err
 		}
 	}
-	a.tidy(held)
 	return a.attempts, nil
 }
 
@@ -81,7 +83,7 @@ func (a *attack) control() error {
 	if err != nil {
 		return err
 	}
-	err = a.remove(t, true)
+	err = a.b.once(a.ctx, 0, func(ctx context.Context) error { return a.remove(ctx, t, true) })
 	if errors.As(worded(a.ctx, err), new(*RefusedError)) {
 		return ErrNoProof
 	}
@@ -103,113 +105,108 @@ func (a *attack) lay(name string, o minio.PutObjectOptions) (target, error) {
 	return t, worded(a.ctx, err)
 }
 
-func (a *attack) remove(t target, bypass bool) error {
-	return a.b.client.RemoveObject(a.ctx, a.b.config.Bucket, t.key, minio.RemoveObjectOptions{VersionID: t.version, GovernanceBypass: bypass})
-}
-
-// try is one attempt: what it does, and, where success is no breach by itself, how it shows.
+// try is one attempt.
 type try struct {
 	name string
-	do   func() error
-	then func() error // undoes what should not have worked
+	do   func(context.Context) error
+	undo func(context.Context) error // what should not have worked, or may have
 }
 
 func (a *attack) tries(locked, held target) []try {
+	sooner := a.until.Add(-attemptFor / 2)
+	retain := func(mode minio.RetentionMode, until time.Time, bypass bool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return a.retain(ctx, locked, minio.PutObjectRetentionOptions{Mode: &mode, RetainUntilDate: &until, GovernanceBypass: bypass})
+		}
+	}
 	return []try{
-		{"delete the locked version", func() error { return a.remove(locked, false) }, nil},
-		{"delete it, bypassing governance", func() error { return a.remove(locked, true) }, nil},
-		{"delete it in a multi-object request", func() error { return a.removeMany(locked) }, nil},
-		{"shorten its retention", func() error { return a.retain(locked, minio.Compliance, a.until.Add(-attemptFor/2), false) }, nil},
-		{"shorten it, bypassing governance", func() error { return a.retain(locked, minio.Compliance, a.until.Add(-attemptFor/2), true) }, nil},
-		{"turn COMPLIANCE into GOVERNANCE", func() error { return a.retain(locked, minio.Governance, a.until, true) }, nil},
-		{"take its retention away", func() error { return a.release(locked) }, nil},
-		{"suspend versioning", func() error { return a.b.client.SuspendVersioning(a.ctx, a.b.config.Bucket) },
-			func() error { return a.b.client.EnableVersioning(a.ctx, a.b.config.Bucket) }},
-		{"destroy its bytes by writing over it", func() error { return a.cover(locked) }, nil},
-		{"destroy its bytes by a delete marker", func() error { return a.mark(locked) }, nil},
-		{"delete an object under legal hold", func() error { return a.remove(held, true) }, nil},
+		{"delete the locked version", func(ctx context.Context) error { return a.remove(ctx, locked, false) }, nil},
+		{"delete it, bypassing governance", func(ctx context.Context) error { return a.remove(ctx, locked, true) }, nil},
+		{"delete it in a multi-object request", func(ctx context.Context) error { return a.removeMany(ctx, locked) }, nil},
+		{"shorten its retention", retain(minio.Compliance, sooner, false), nil},
+		{"shorten it, bypassing governance", retain(minio.Compliance, sooner, true), nil},
+		{"turn COMPLIANCE into GOVERNANCE", retain(minio.Governance, a.until, true), nil},
+		{"take its retention away", func(ctx context.Context) error {
+			return a.retain(ctx, locked, minio.PutObjectRetentionOptions{GovernanceBypass: true})
+		}, nil},
+		{"suspend versioning", func(ctx context.Context) error { return a.b.client.SuspendVersioning(ctx, a.b.config.Bucket) },
+			func(ctx context.Context) error { return a.b.client.EnableVersioning(ctx, a.b.config.Bucket) }},
+		{"destroy its bytes by writing over it", func(ctx context.Context) error { return a.cover(ctx, locked) }, nil},
+		{"destroy its bytes by a delete marker", func(ctx context.Context) error { return a.mark(ctx, locked) }, nil},
+		{"delete an object under legal hold", func(ctx context.Context) error { return a.remove(ctx, held, true) }, nil},
 	}
 }
 
-// try notes what came of an attempt. Without an answer there is nothing to note.
+// try notes what came of an attempt. What is neither done nor refused proves nothing, and ends the attack.
 func (a *attack) try(t try) error {
-	err := t.do()
-	switch judge(a.ctx, err) {
-	case unknown, cancelled:
-		return worded(a.ctx, err)
-	case done:
-		a.attempts = append(a.attempts, Attempt{t.name, false, "it was done"})
-		if t.then != nil {
-			return worded(a.ctx, t.then())
+	err := a.b.once(a.ctx, 0, t.do)
+	was := judge(a.ctx, err)
+	if t.undo != nil && was != refused {
+		if err := a.b.once(context.WithoutCancel(a.ctx), 0, t.undo); err != nil {
+			return worded(a.ctx, err)
 		}
-	case absent, present, racing, transient, corrupted, full, refused:
+	}
+	switch was {
+	case done, absent:
+		a.attempts = append(a.attempts, Attempt{t.name, false, either(was == done, "it was done", "it is gone")})
+	case refused:
 		e := response(err)
 		a.attempts = append(a.attempts, Attempt{t.name, true, fmt.Sprintf("%d %s", e.Status, e.Code)})
+	case present, racing, unknown, transient, corrupted, full, oversize, cancelled:
+		return worded(a.ctx, err)
 	}
 	return nil
 }
 
-func (a *attack) removeMany(t target) error {
+func (a *attack) remove(ctx context.Context, t target, bypass bool) error {
+	return a.b.client.RemoveObject(ctx, a.b.config.Bucket, t.key, minio.RemoveObjectOptions{VersionID: t.version, GovernanceBypass: bypass})
+}
+
+func (a *attack) removeMany(ctx context.Context, t target) error {
 	one := make(chan minio.ObjectInfo, 1)
 	one <- minio.ObjectInfo{Key: t.key, VersionID: t.version}
 	close(one)
-	for e := range a.b.client.RemoveObjects(a.ctx, a.b.config.Bucket, one, minio.RemoveObjectsOptions{GovernanceBypass: true}) {
-		if e.Err != nil {
-			return unanswered(e.Err)
-		}
+	var refusal error
+	for e := range a.b.client.RemoveObjects(ctx, a.b.config.Bucket, one, minio.RemoveObjectsOptions{GovernanceBypass: true}) {
+		refusal = cmp.Or(refusal, e.Err) // to the end: the library's goroutine waits
 	}
-	return nil
+	return unanswered(refusal)
 }
 
 // unanswered gives a refusal inside a multi-object answer the status that it lacks.
 func unanswered(err error) error {
 	var e minio.ErrorResponse
 	if errors.As(err, &e) && e.StatusCode == 0 && e.Code != "" {
-		e.StatusCode = 403
+		e.StatusCode = http.StatusForbidden
 		return e
 	}
 	return err
 }
 
-func (a *attack) retain(t target, mode minio.RetentionMode, until time.Time, bypass bool) error {
-	return a.b.client.PutObjectRetention(a.ctx, a.b.config.Bucket, t.key,
-		minio.PutObjectRetentionOptions{Mode: &mode, RetainUntilDate: &until, VersionID: t.version, GovernanceBypass: bypass})
+func (a *attack) retain(ctx context.Context, t target, o minio.PutObjectRetentionOptions) error {
+	o.VersionID = t.version
+	return a.b.client.PutObjectRetention(ctx, a.b.config.Bucket, t.key, o)
 }
 
-func (a *attack) release(t target) error {
-	return a.b.client.PutObjectRetention(a.ctx, a.b.config.Bucket, t.key,
-		minio.PutObjectRetentionOptions{VersionID: t.version, GovernanceBypass: true})
-}
-
-// cover and mark may succeed: what counts is that the version is still there.
-func (a *attack) cover(t target) error {
-	other := target{key: t.key}
+// cover and mark may succeed, and must have an answer: what counts is that the version is still there.
+func (a *attack) cover(ctx context.Context, t target) error {
 	text := []byte("something else\n")
-	err := a.b.once(a.ctx, 0, func(ctx context.Context) error {
-		_, err := a.b.core.PutObject(ctx, a.b.config.Bucket, other.key, bytes.NewReader(text), int64(len(text)), "", "", minio.PutObjectOptions{})
-		return err
-	})
-	if was := judge(a.ctx, err); was == unknown || was == cancelled {
-		return err
-	}
-	return a.intact(t)
+	_, err := a.b.core.PutObject(ctx, a.b.config.Bucket, t.key, bytes.NewReader(text), int64(len(text)), "", "", minio.PutObjectOptions{})
+	return a.intact(ctx, t, err)
 }
 
-func (a *attack) mark(t target) error {
-	err := a.b.client.RemoveObject(a.ctx, a.b.config.Bucket, t.key, minio.RemoveObjectOptions{})
-	if was := judge(a.ctx, err); was == unknown || was == cancelled {
-		return err
-	}
-	return a.intact(t)
+func (a *attack) mark(ctx context.Context, t target) error {
+	err := a.b.client.RemoveObject(ctx, a.b.config.Bucket, t.key, minio.RemoveObjectOptions{})
+	return a.intact(ctx, t, err)
 }
 
-// intact is a refusal, in the words of the server's, if the version of t still has its bytes.
-func (a *attack) intact(t target) error {
-	body, _, _, err := a.b.core.GetObject(a.ctx, a.b.config.Bucket, t.key, minio.GetObjectOptions{VersionID: t.version})
+// intact is a refusal, in the words of the server's, if the version of t still has its bytes after what ended in err.
+func (a *attack) intact(ctx context.Context, t target, err error) error {
+	if was := judge(ctx, err); was != done && was != refused {
+		return err
+	}
+	body, _, _, err := a.b.core.GetObject(ctx, a.b.config.Bucket, t.key, minio.GetObjectOptions{VersionID: t.version})
 	if err != nil {
-		if judge(a.ctx, err) == absent {
-			return nil // gone
-		}
 		return err
 	}
 	defer body.Close()
@@ -220,13 +217,17 @@ func (a *attack) intact(t target) error {
 	if chain.Sum(data) != t.sum {
 		return nil
 	}
-	return minio.ErrorResponse{StatusCode: 200, Code: "StillThere"}
+	return minio.ErrorResponse{StatusCode: http.StatusOK, Code: "StillThere"}
 }
 
 // tidy removes what only a legal hold protected. What fails stays, and does no harm.
 func (a *attack) tidy(t target) {
 	off := minio.LegalHoldDisabled
-	if a.b.client.PutObjectLegalHold(a.ctx, a.b.config.Bucket, t.key, minio.PutObjectLegalHoldOptions{Status: &off, VersionID: t.version}) == nil {
-		_ = a.remove(t, true)
-	}
+	_ = a.b.once(a.ctx, 0, func(ctx context.Context) error {
+		err := a.b.client.PutObjectLegalHold(ctx, a.b.config.Bucket, t.key, minio.PutObjectLegalHoldOptions{Status: &off, VersionID: t.version})
+		if err == nil {
+			err = a.remove(ctx, t, true)
+		}
+		return err
+	})
 }

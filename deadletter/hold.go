@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/projection"
 )
 
 // Protection is what a person wants of the protection of a letter's bytes: its payload, its record and the error
@@ -78,7 +79,7 @@ func (q *Queue) Hold(ctx context.Context, ref chain.Digest, p Protection) (Recei
 	if err != nil || p.Hold != HoldOff {
 		return receipt, err
 	}
-	return receipt, q.release(ctx, kept)
+	return receipt, q.release(ctx, kept[0])
 }
 
 // kept is where a letter's bytes are: the payload first, then what its events name besides.
@@ -144,13 +145,29 @@ func (q *Queue) protect(ctx context.Context, ref blob.Ref, p Protection, now tim
 	return loc, nil
 }
 
-// release lifts the hold of all that is kept.
-func (q *Queue) release(ctx context.Context, kept []chain.BlobRef) error {
-	for i, b := range kept {
-		_, err := q.cfg.Store.Hold(ctx, blob.Ref{Digest: b.Ref, Version: b.BlobVersion}, false)
-		if err != nil && (i == 0 || !errors.Is(err, blob.ErrNotFound)) {
-			return err
-		}
+// put stores bytes that belong to the letter of ref besides its payload, protected as well as the letter is.
+func (q *Queue) put(ctx context.Context, ref chain.Digest, data []byte) (blob.Location, error) {
+	now := time.Now()
+	loc, _, err := q.cfg.Store.PutBytes(ctx, data, now)
+	if err != nil {
+		return loc, err
 	}
-	return nil
+	l, err := q.cfg.State.Letter(ref)
+	if err != nil && !errors.Is(err, projection.ErrNotFound) {
+		return loc, err
+	}
+	if err = nil; l.Hold {
+		loc, err = q.cfg.Store.Hold(ctx, loc.Ref, true)
+	}
+	if err == nil && l.RetainUntil.After(loc.RetainUntil) {
+		loc, err = q.cfg.Store.Extend(ctx, loc.Ref, l.RetainUntil, now)
+	}
+	return loc, err
+}
+
+// release lifts the hold of a payload. The letter's other bytes stay held: another letter that is held may have the
+// same ones, since bytes have their digest as name, and too much protection is no loss.
+func (q *Queue) release(ctx context.Context, payload chain.BlobRef) error {
+	_, err := q.cfg.Store.Hold(ctx, blob.Ref{Digest: payload.Ref, Version: payload.BlobVersion}, false)
+	return err
 }

@@ -79,7 +79,7 @@ const (
 func (q *Queue) Complete(ctx context.Context, j Job, c Completion) (Receipt, error) {
 	var ref chain.BlobRef
 	if c.Record != nil {
-		loc, _, err := q.cfg.Store.PutBytes(ctx, c.Record, time.Now())
+		loc, err := q.put(ctx, j.Letter.Ref, c.Record)
 		if err != nil {
 			return Receipt{}, err
 		}

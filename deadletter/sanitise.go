@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/holdfast-dvir/holdfast/blob"
@@ -41,7 +40,7 @@ func (q *Queue) tell(ctx context.Context, payload chain.Digest, version, message
 	if message == "" {
 		return t, nil
 	}
-	loc, err := q.keep(ctx, message)
+	loc, err := q.keep(ctx, payload, message)
 	if err != nil {
 		return t, err
 	}
@@ -54,11 +53,11 @@ func (q *Queue) tell(ctx context.Context, payload chain.Digest, version, message
 	return t, err
 }
 
-func (q *Queue) keep(ctx context.Context, message string) (blob.Location, error) {
-	loc, _, err := q.cfg.Store.PutBytes(ctx, cut(message, maxMessage), time.Now())
+func (q *Queue) keep(ctx context.Context, payload chain.Digest, message string) (blob.Location, error) {
+	loc, err := q.put(ctx, payload, cut(message, maxMessage))
 	var large *blob.TooLargeError
 	if errors.As(err, &large) {
-		loc, _, err = q.cfg.Store.PutBytes(ctx, cut(message, int(large.Limit)), time.Now())
+		loc, err = q.put(ctx, payload, cut(message, int(large.Limit)))
 	}
 	return loc, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/blob/blobtest"
 )
 
@@ -52,7 +53,17 @@ func TestCredentialsInEnvironment(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", c.AccessKey)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", c.SecretKey)
 	t.Setenv("AWS_SESSION_TOKEN", c.SessionToken)
-	demonstrate(t, []string{"--s3-endpoint", c.Endpoint, "--s3-bucket", c.Bucket})
+	t.Setenv("HOLDFAST_S3_ENDPOINT", c.Endpoint)
+	t.Setenv("HOLDFAST_S3_BUCKET", c.Bucket)
+	demonstrate(t, nil)
+	held, err := blob.OpenBucket(t.Context(), c)
+	require.NoError(t, err)
+	payloads := 0
+	for _, err := range held.List(t.Context(), "") {
+		require.NoError(t, err)
+		payloads++
+	}
+	assert.Positive(t, payloads)
 }
 
 func demonstrate(t *testing.T, flags []string) {

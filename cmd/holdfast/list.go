@@ -37,7 +37,7 @@ const maxDays = 36_600
 
 type listCmd struct {
 	filterFlags
-	ExpiresWithin uint   `help:"Only open letters that lose their protection within so many days; those under legal hold do not." placeholder:"DAYS"`
+	ExpiresWithin *uint  `help:"Only open letters that lose their protection within so many days; those under legal hold do not." placeholder:"DAYS"`
 	Newest        bool   `help:"Newest first; otherwise oldest first."`
 	Limit         uint   `default:"50" help:"At most this many; 0 means all." placeholder:"N"`
 	Cursor        string `help:"Go on where an earlier list ended." placeholder:"CURSOR"`
@@ -48,8 +48,8 @@ type listCmd struct {
 func (c *listCmd) Run(ctx context.Context) error {
 	q := c.query()
 	q.Cursor = c.Cursor
-	if c.ExpiresWithin > 0 {
-		q.Ends = time.Now().AddDate(0, 0, int(min(c.ExpiresWithin, maxDays)))
+	if c.ExpiresWithin != nil {
+		q.Ends = time.Now().AddDate(0, 0, int(min(*c.ExpiresWithin, maxDays)))
 	}
 	if c.Newest {
 		q.Order = "newest"

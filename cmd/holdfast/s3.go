@@ -9,15 +9,15 @@ import (
 
 // s3Flags say which bucket keeps the payloads; without an endpoint, the data folder does.
 type s3Flags struct {
-	Endpoint          string `name:"s3-endpoint" help:"Keep payloads in an S3 bucket with Object Lock: URL of the service." placeholder:"URL"`
-	Bucket            string `name:"s3-bucket" help:"Its bucket." placeholder:"NAME"`
-	Region            string `name:"s3-region" default:"us-east-1" help:"Its region." placeholder:"NAME"`
-	Prefix            string `name:"s3-prefix" help:"Beginning of all keys, with a slash at its end." placeholder:"PREFIX"`
-	CredentialsFile   string `name:"s3-credentials" help:"Credentials file in the format of ~/.aws/credentials; if absent, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment." placeholder:"FILE" type:"path"`
-	PathStyle         bool   `name:"s3-path-style" help:"Name the bucket in the path of requests, where the service would take it in the host name too."`
-	CAFile            string `name:"s3-ca" help:"Certificates (PEM) to trust beside the system's." placeholder:"FILE" type:"path"`
-	AllowHTTP         bool   `name:"s3-allow-http" help:"Send payloads without TLS also to other hosts."`
-	RequireEncryption bool   `name:"s3-require-encryption" help:"Refuse a bucket that does not encrypt what is put."`
+	Endpoint          string `name:"s3-endpoint" env:"HOLDFAST_S3_ENDPOINT" help:"Keep payloads in an S3 bucket with Object Lock: URL of the service." placeholder:"URL"`
+	Bucket            string `name:"s3-bucket" env:"HOLDFAST_S3_BUCKET" help:"Its bucket." placeholder:"NAME"`
+	Region            string `name:"s3-region" env:"HOLDFAST_S3_REGION" default:"us-east-1" help:"Its region." placeholder:"NAME"`
+	Prefix            string `name:"s3-prefix" env:"HOLDFAST_S3_PREFIX" help:"Beginning of all keys, with a slash at its end." placeholder:"PREFIX"`
+	CredentialsFile   string `name:"s3-credentials" env:"HOLDFAST_S3_CREDENTIALS" help:"Credentials file in the format of ~/.aws/credentials; if absent, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment." placeholder:"FILE" type:"path"`
+	PathStyle         bool   `name:"s3-path-style" env:"HOLDFAST_S3_PATH_STYLE" help:"Name the bucket in the path of requests, where the service would take it in the host name too."`
+	CAFile            string `name:"s3-ca" env:"HOLDFAST_S3_CA" help:"Certificates (PEM) to trust beside the system's." placeholder:"FILE" type:"path"`
+	AllowHTTP         bool   `name:"s3-allow-http" env:"HOLDFAST_S3_ALLOW_HTTP" help:"Send payloads without TLS also to other hosts."`
+	RequireEncryption bool   `name:"s3-require-encryption" env:"HOLDFAST_S3_REQUIRE_ENCRYPTION" help:"Refuse a bucket that does not encrypt what is put."`
 }
 
 // validate refuses half a bucket.
