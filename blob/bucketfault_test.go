@@ -47,6 +47,9 @@ func TestPutFaults(t *testing.T) {
 				f.Next(1, blobtest.Lists, blobtest.LoseReply)
 			}, nil, 1},
 			{"the answer is lost twice", func() { f.Next(2, blobtest.Puts, blobtest.LoseReply) }, nil, 1},
+			{"the server hangs up on the condition", func() {
+				f.Next(9, func(r *http.Request) bool { return blobtest.Puts(r) && r.Header.Get("If-None-Match") != "" }, blobtest.Refuse)
+			}, nil, 1},
 			{"the connection is not taken", func() { f.Next(1, blobtest.Puts, blobtest.Refuse) }, nil, 1},
 			{"503 SlowDown", func() { f.Next(2, blobtest.Puts, blobtest.Answer(503, "SlowDown")) }, nil, 1},
 			{"500 InternalError", func() { f.Next(1, blobtest.Puts, blobtest.Answer(500, "InternalError")) }, nil, 1},

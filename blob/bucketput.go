@@ -72,7 +72,9 @@ func (b *Bucket) store(ctx context.Context, o object) (Location, bool, error) {
 			if !errors.Is(missing, ErrNotFound) {
 				return Location{}, false, missing
 			}
-			free = free && a != present
+			// Some servers say no to the condition while the body is still coming, and hang up: after the second
+			// time without an answer, it is left out.
+			free = free && a != present && !(a == unknown && n > 0)
 		case corrupted:
 			if got, failed := digestOf(ctx, o); failed != nil || got != o.digest {
 				return Location{}, false, errors.Join(failed, &CorruptError{Ref: Ref{Digest: o.digest}, Got: got})
