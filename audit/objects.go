@@ -62,8 +62,8 @@ func (o *objects) all(a *letters, yield func(recorded) bool) {
 	}
 }
 
-// readers is how many objects are read at the same time, enough for a store that is far away; a batch is how many are handed out before their findings
-// are reported, in order.
+// readers is how many objects are read at the same time, enough for a store that is far away; a batch is how many are
+// handed out before their findings are reported, in order.
 const (
 	readers   = 16
 	readBatch = 128

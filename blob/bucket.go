@@ -103,7 +103,7 @@ func newBucket(c BucketConfig) (*Bucket, error) {
 		lookup = minio.BucketLookupPath
 	}
 	b.client, err = minio.New(endpoint.Host, &minio.Options{Creds: keys, Secure: endpoint.Scheme == "https",
-		Transport: b.clock, Region: c.Region, BucketLookup: lookup, MaxRetries: 1}) // retries are ours, see attempt
+		Transport: b.clock, Region: c.Region, BucketLookup: lookup, MaxRetries: 1}) // retries are ours, see ask
 	if err != nil {
 		return nil, errors.New("S3 endpoint: must be the URL of an S3 service, without a path")
 	}

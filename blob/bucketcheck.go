@@ -168,7 +168,7 @@ func (e *examination) clock(context.Context) error {
 // An object that is older than a setting of the bucket, or covered, is put once more: what
 // counts is what becomes of a put now.
 func (e *examination) probe(ctx context.Context) error {
-	o := e.b.probe("if-none-match", time.Now().Add(24*time.Hour))
+	o := e.b.probe(time.Now().Add(24 * time.Hour))
 	taken := false
 	for n := 0; n < 2 && !taken; n++ {
 		err := e.put(ctx, o, true)
@@ -197,10 +197,10 @@ const (
 	notEncrypted     = "what is put is not encrypted; set a default encryption for the bucket"
 )
 
-// probe is an object of the examination, outside the payloads' keys.
-func (b *Bucket) probe(name string, until time.Time) object {
+// probe is the object of the examination, outside the payloads' keys.
+func (b *Bucket) probe(until time.Time) object {
 	text := []byte("holdfast looks whether objects can be locked here\n")
-	return object{b.config.Prefix + "worm-probe/" + name, chain.Sum(text), bytes.NewReader(text), int64(len(text)), ceilSecond(until)}
+	return object{b.config.Prefix + "worm-probe/if-none-match", chain.Sum(text), bytes.NewReader(text), int64(len(text)), ceilSecond(until)}
 }
 
 // put sends o as payloads are sent, and again while the server asks for that.

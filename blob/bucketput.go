@@ -2,7 +2,6 @@ package blob
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
@@ -76,7 +75,8 @@ func (b *Bucket) store(ctx context.Context, o object) (Location, bool, error) {
 			// time without an answer, it is left out.
 			free = free && a != present && !(a == unknown && n > 0)
 		case corrupted:
-			if got, failed := digestOf(ctx, o); failed != nil || got != o.digest {
+			// If they are not what was announced, the damage is on this side.
+			if got, failed := sum(&contextReader{ctx, io.NewSectionReader(o.bytes, 0, o.size)}); failed != nil || got != o.digest {
 				return Location{}, false, errors.Join(failed, &CorruptError{Ref: Ref{Digest: o.digest}, Got: got})
 			}
 		case transient:
@@ -144,14 +144,6 @@ func (b *Bucket) kept(ctx context.Context, o object) (Location, error) {
 		return Location{}, ErrNotFound
 	}
 	return loc, err
-}
-
-// digestOf hashes the bytes of o once more: if they are not what was announced, the
-// damage is on this side.
-func digestOf(ctx context.Context, o object) (chain.Digest, error) {
-	h := sha256.New()
-	_, err := io.Copy(h, &contextReader{ctx, io.NewSectionReader(o.bytes, 0, o.size)})
-	return chain.Digest(h.Sum(nil)), err
 }
 
 // Extend implements [Backend]. A refusal can come from somebody who extended further in

@@ -3,7 +3,6 @@ package blob
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -245,28 +244,26 @@ func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[minio.Object
 // the server cannot read does not match.
 func (b *Bucket) matching(ctx context.Context, d chain.Digest, candidates []minio.ObjectInfo) (minio.ObjectInfo, error) {
 	for _, o := range candidates {
-		sum, err := b.hash(ctx, d, o.VersionID)
+		got, err := b.hash(ctx, d, o.VersionID)
 		switch {
 		case ctx.Err() != nil:
 			return o, ctx.Err()
 		case err != nil && b.Healthy() != nil:
 			return o, err
-		case err == nil && sum == d:
+		case err == nil && got == d:
 			return o, nil
 		}
 	}
 	return minio.ObjectInfo{}, ErrNotFound
 }
 
-func (b *Bucket) hash(ctx context.Context, d chain.Digest, version string) (sum chain.Digest, err error) {
+func (b *Bucket) hash(ctx context.Context, d chain.Digest, version string) (chain.Digest, error) {
 	body, _, err := b.get(ctx, d, version)
 	if err != nil {
-		return sum, err
+		return chain.Digest{}, err
 	}
 	defer body.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, body)
-	return chain.Digest(h.Sum(nil)), err
+	return sum(body)
 }
 
 // List implements [Backend]. Lists carry no protection, so each version is asked for its own.

@@ -225,12 +225,7 @@ func (c *copier) protect(ctx context.Context, got, want Location, until time.Tim
 
 // read reads ref to its end, so that it is verified.
 func read(ctx context.Context, s *Store, ref Ref) (Location, error) {
-	r, loc, err := s.Open(ctx, ref)
-	if err != nil {
-		return loc, alone(s, err)
-	}
-	defer r.Close()
-	_, err = io.Copy(io.Discard, &contextReader{ctx, r})
+	loc, err := s.drain(ctx, ref)
 	return loc, alone(s, err)
 }
 

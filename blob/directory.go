@@ -203,11 +203,9 @@ func (d *Dir) confirm(digest chain.Digest, until time.Time) (Location, error) {
 		return Location{}, err
 	}
 	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if got, err := sum(f); err != nil {
 		return Location{}, err
-	}
-	if got := chain.Digest(h.Sum(nil)); got != digest {
+	} else if got != digest {
 		return Location{}, &CorruptError{Ref: Ref{digest, DirVersion}, Got: got}
 	}
 	if d.config.ReadOnly {

@@ -168,13 +168,21 @@ func (s *Store) Open(ctx context.Context, ref Ref) (io.ReadCloser, Location, err
 	return &verifier{ReadCloser: r, hash: sha256.New(), ref: loc.Ref}, loc, nil
 }
 
-// open reads the pinned version, or, where that is not, any with these bytes: stores are
-// moved, and the copy has versions of its own.
-func (s *Store) open(ctx context.Context, ref Ref) (io.ReadCloser, Location, error) {
-	r, loc, err := s.backend.Open(ctx, ref)
+// anywhere does something with the pinned version, or, where that is not, with any that
+// has these bytes: stores are moved, and the copy has versions of its own.
+func anywhere(ref Ref, do func(Ref) (Location, error)) (Location, error) {
+	loc, err := do(ref)
 	if errors.Is(err, ErrNotFound) && ref.Version != "" {
-		r, loc, err = s.backend.Open(ctx, Ref{Digest: ref.Digest})
+		loc, err = do(Ref{Digest: ref.Digest})
 	}
+	return loc, err
+}
+
+func (s *Store) open(ctx context.Context, ref Ref) (r io.ReadCloser, loc Location, err error) {
+	loc, err = anywhere(ref, func(ref Ref) (loc Location, err error) {
+		r, loc, err = s.backend.Open(ctx, ref)
+		return loc, err
+	})
 	if err == nil && loc.Shadowed {
 		s.shadowed.Add(1)
 	}
@@ -184,20 +192,11 @@ func (s *Store) open(ctx context.Context, ref Ref) (io.ReadCloser, Location, err
 // Stat tells of a version without reading its bytes; of any with these bytes, as the
 // returned Location says, if ref's own is not there.
 func (s *Store) Stat(ctx context.Context, ref Ref) (Location, error) {
-	loc, err := s.backend.Stat(ctx, ref)
-	if errors.Is(err, ErrNotFound) && ref.Version != "" {
-		loc, err = s.backend.Stat(ctx, Ref{Digest: ref.Digest})
-	}
+	loc, err := anywhere(ref, func(ref Ref) (Location, error) { return s.backend.Stat(ctx, ref) })
 	if err != nil {
 		return Location{}, fmt.Errorf("stat blob %s: %w", ref, err)
 	}
 	return loc, nil
-}
-
-// pin is ref with a version that is there.
-func (s *Store) pin(ctx context.Context, ref Ref) (Ref, error) {
-	loc, err := s.Stat(ctx, ref)
-	return loc.Ref, err
 }
 
 // Extend moves the retention of ref to until, rounded up to a whole second. A date
@@ -208,10 +207,7 @@ func (s *Store) Extend(ctx context.Context, ref Ref, until, now time.Time) (Loca
 	if err != nil {
 		return Location{}, fmt.Errorf("extend blob %s: %w", ref, err)
 	}
-	if ref, err = s.pin(ctx, ref); err != nil {
-		return Location{}, err
-	}
-	loc, err := s.backend.Extend(ctx, ref, until)
+	loc, err := anywhere(ref, func(ref Ref) (Location, error) { return s.backend.Extend(ctx, ref, until) })
 	if err != nil {
 		return Location{}, fmt.Errorf("extend blob %s: %w", ref, err)
 	}
@@ -220,11 +216,7 @@ func (s *Store) Extend(ctx context.Context, ref Ref, until, now time.Time) (Loca
 
 // Hold sets or lifts the legal hold of ref.
 func (s *Store) Hold(ctx context.Context, ref Ref, on bool) (Location, error) {
-	ref, err := s.pin(ctx, ref)
-	if err != nil {
-		return Location{}, err
-	}
-	loc, err := s.backend.Hold(ctx, ref, on)
+	loc, err := anywhere(ref, func(ref Ref) (Location, error) { return s.backend.Hold(ctx, ref, on) })
 	if err != nil {
 		return Location{}, fmt.Errorf("hold blob %s: %w", ref, err)
 	}
@@ -287,13 +279,12 @@ type Finding struct {
 // extended or held: bytes, RetainUntil and Hold (Size follows from the digest). It
 // returns all findings; an error means that it could not be checked.
 func (s *Store) Check(ctx context.Context, want Location) ([]Finding, error) {
-	r, got, err := s.Open(ctx, want.Ref)
-	found := err == nil
-	if found {
-		_, err = io.Copy(io.Discard, &contextReader{ctx, r})
-		r.Close()
-	} else if _, gone := s.Stat(ctx, want.Ref); errors.Is(gone, ErrNotFound) {
-		err = gone // even if reading fails for another reason
+	got, err := s.drain(ctx, want.Ref)
+	found := got.Version != ""
+	if !found {
+		if _, gone := s.Stat(ctx, want.Ref); errors.Is(gone, ErrNotFound) {
+			err = gone // even if reading fails for another reason
+		}
 	}
 	var findings []Finding
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
@@ -307,6 +298,18 @@ func (s *Store) Check(ctx context.Context, want Location) ([]Finding, error) {
 		findings = append(findings, shortfalls(want, got)...)
 	}
 	return findings, nil
+}
+
+// drain reads ref to its end, so that it is verified. Without a Location, it could not be
+// opened.
+func (s *Store) drain(ctx context.Context, ref Ref) (Location, error) {
+	r, loc, err := s.Open(ctx, ref)
+	if err != nil {
+		return Location{}, err
+	}
+	defer r.Close()
+	_, err = io.Copy(io.Discard, &contextReader{ctx, r})
+	return loc, err
 }
 
 func shortfalls(want, got Location) (findings []Finding) {
@@ -345,6 +348,13 @@ func (s *source) Read(p []byte) (int, error) {
 		err = fmt.Errorf("%w: %w", ErrSource, err)
 	}
 	return n, err
+}
+
+// sum hashes r to its end.
+func sum(r io.Reader) (chain.Digest, error) {
+	h := sha256.New()
+	_, err := io.Copy(h, r)
+	return chain.Digest(h.Sum(nil)), err
 }
 
 // verifier hashes what it reads and judges at the end.
