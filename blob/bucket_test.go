@@ -23,13 +23,6 @@ import (
 	"github.com/holdfast-dvir/holdfast/chain"
 )
 
-// onServers runs a test against each real server.
-func onServers(t *testing.T, run func(t *testing.T, s *blobtest.Server)) {
-	for name, start := range map[string]func(testing.TB) *blobtest.Server{"MinIO": blobtest.MinIO, "VersityGW": blobtest.VersityGW} {
-		t.Run(name, func(t *testing.T) { run(t, start(t)) })
-	}
-}
-
 // open connects to a new bucket.
 func open(t *testing.T, s *blobtest.Server, with ...func(*blob.BucketConfig)) (*blob.Bucket, blob.BucketConfig) {
 	t.Helper()
@@ -64,7 +57,7 @@ func put(t *testing.T, b blob.Backend, data []byte, until time.Time) (blob.Locat
 }
 
 func TestBucket(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, _ := open(t, s)
 		blobtest.TestBackend(t, func(*testing.T) blob.Backend { return b })
 	})
@@ -72,7 +65,7 @@ func TestBucket(t *testing.T) {
 
 // TestBucketUnderPrefix: two services can share a bucket.
 func TestBucketUnderPrefix(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, c := open(t, s, func(c *blob.BucketConfig) { c.Prefix = "fleet/dvir/" })
 		blobtest.TestBackend(t, func(*testing.T) blob.Backend { return b })
 		c.Prefix = ""
@@ -100,7 +93,7 @@ var behaviours = []struct {
 }
 
 func TestServersBehaveAsExpected(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		for _, b := range behaviours {
 			assert.Equal(t, b.want[s.Kind], b.of(t, s), b.name)
 		}
@@ -195,7 +188,7 @@ func versions(t *testing.T, s *blobtest.Server, c blob.BucketConfig, d chain.Dig
 
 // TestCovered: a version or a delete marker over locked bytes hides nothing, and is told.
 func TestCovered(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, c := open(t, s)
 		store := blobtest.Store(t, b)
 		for name, by := range map[string]func(chain.Digest){
@@ -247,7 +240,7 @@ func TestCovered(t *testing.T) {
 
 // TestForestalled: whoever may write can take a key before the payload comes. The payload is stored all the same.
 func TestForestalled(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, c := open(t, s)
 		for name, by := range map[string]func([]byte){
 			"other bytes":                  func(data []byte) { cover(t, s, c, chain.Sum(data), []byte("x")) },
@@ -274,7 +267,7 @@ func sseS3() *sse.Configuration { return sse.NewConfigurationSSES3() }
 
 // TestPresent: bytes that are there are protected as long as asked, and stored once.
 func TestPresent(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, c := open(t, s)
 		until := inMonths(18)
 		for _, size := range []int{0, 2000, 2 << 20} {
@@ -318,7 +311,7 @@ func TestTamperedFile(t *testing.T) {
 
 // TestUnfit: a bucket that would not keep payloads is refused, and the reason is told.
 func TestUnfit(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		plain, versioned := s.NewPlainBucket(t), s.NewPlainBucket(t)
 		require.NoError(t, s.Client(t).EnableVersioning(t.Context(), versioned))
 		stranger := s.Config(plain)
@@ -418,7 +411,7 @@ func TestUnfitLater(t *testing.T) {
 
 // TestWORM: what an administrator tries to get rid of locked bytes is refused by every server.
 func TestWORM(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		c := s.Config(s.NewBucket(t))
 		attempts, err := blob.ProveWORM(t.Context(), c)
 		require.NoError(t, err)
@@ -447,7 +440,7 @@ func TestWORMProvesNothing(t *testing.T) {
 // TestPolicy: the policy that ships with the project is enough for everything the service does, and for nothing that
 // destroys.
 func TestPolicy(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		bucket := s.NewBucket(t)
 		c := s.Restricted(t, bucket, policy(t, bucket))
 		b, err := blob.OpenBucket(t.Context(), c)

@@ -32,7 +32,7 @@ func brief(c *blob.BucketConfig) { c.Timeout = 300 * time.Millisecond }
 
 // TestPutFaults is the table of what can go wrong with a put, and what must come of it.
 func TestPutFaults(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, c, f := faulty(t, s)
 		until := inMonths(18)
 		for _, test := range []struct {
@@ -114,7 +114,7 @@ func TestSilentList(t *testing.T) {
 
 // TestReadFaults: what goes wrong on the way is not taken for damage at rest, and the other way round.
 func TestReadFaults(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, _, f := faulty(t, s, func(c *blob.BucketConfig) { c.Timeout = time.Second })
 		store := blobtest.Store(t, b)
 		data := content(300_000)
@@ -150,7 +150,7 @@ func TestReadFaults(t *testing.T) {
 
 // TestRetentionRace: somebody else extends further in the meantime.
 func TestRetentionRace(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, _, f := faulty(t, s)
 		near, mine, theirs := inMonths(3), inMonths(18), inMonths(24)
 		loc, _ := put(t, b, content(100), near)
@@ -173,7 +173,7 @@ func TestRetentionRace(t *testing.T) {
 
 // TestWrongDigestIsLocal: bytes that are not what was announced are told from bytes damaged on the way.
 func TestWrongDigestIsLocal(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, _, f := faulty(t, s)
 		data := content(100)
 		before := f.Requests()
@@ -306,7 +306,7 @@ func (s shifted) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestLongPayloadInFlatMemory: a payload of 64 MiB is never in memory as a whole.
 func TestLongPayloadInFlatMemory(t *testing.T) {
-	onServers(t, func(t *testing.T, s *blobtest.Server) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
 		b, _ := open(t, s)
 		store := blobtest.Store(t, b)
 		const size = 64 << 20

@@ -67,19 +67,28 @@ func (s *settings) connect(t *testing.T) *blob.Bucket {
 	return b
 }
 
+// watch gathers what b's Watch tells, until stop. Before that, look at it after synctest.Wait.
+func watch(t *testing.T, b *blob.Bucket) (told *[]error, stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	told = new([]error)
+	var watching sync.WaitGroup
+	watching.Go(func() { _ = b.Watch(ctx, func(err error) { *told = append(*told, err) }) })
+	return told, func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
 // TestBusyServer: a server that answers everything with 503 is away, not away and back in turn; one that answers so for
 // a single object is not away.
 func TestBusyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &settings{}
 		b := s.connect(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var told []error
-		var watching sync.WaitGroup
-		watching.Go(func() { _ = b.Watch(ctx, func(err error) { told = append(told, err) }) })
+		told, stop := watch(t, b)
 		good, bad := chain.Sum([]byte("good")), chain.Sum([]byte("bad"))
 		read := func(d chain.Digest) error {
-			r, _, err := b.Open(ctx, blob.Ref{Digest: d, Version: "v"})
+			r, _, err := b.Open(t.Context(), blob.Ref{Digest: d, Version: "v"})
 			if err == nil {
 				err = r.Close()
 			}
@@ -92,23 +101,22 @@ func TestBusyServer(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		assert.Empty(t, told, "one object")
+		assert.Empty(t, *told, "one object")
 		s.busy.Store("/")
 		for range 1200 {
 			assert.ErrorIs(t, read(good), blob.ErrUnavailable)
-			_, _, err := b.Put(ctx, good, strings.NewReader("good"), 4, time.Now().Add(time.Hour))
+			_, _, err := b.Put(t.Context(), good, strings.NewReader("good"), 4, time.Now().Add(time.Hour))
 			assert.ErrorIs(t, err, blob.ErrUnavailable)
 			time.Sleep(500 * time.Millisecond)
 		}
 		synctest.Wait()
-		assert.Len(t, told, 1)
+		assert.Len(t, *told, 1)
 		s.busy.Store("")
 		time.Sleep(2 * time.Minute)
-		cancel()
-		watching.Wait()
-		require.Len(t, told, 2)
-		assert.ErrorIs(t, told[0], blob.ErrUnavailable)
-		assert.NoError(t, told[1])
+		stop()
+		require.Len(t, *told, 2)
+		assert.ErrorIs(t, (*told)[0], blob.ErrUnavailable)
+		assert.NoError(t, (*told)[1])
 	})
 }
 
@@ -118,10 +126,7 @@ func TestWatchOverHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &settings{}
 		b := s.connect(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var told []error
-		var watching sync.WaitGroup
-		watching.Go(func() { _ = b.Watch(ctx, func(err error) { told = append(told, err) }) })
+		told, stop := watch(t, b)
 
 		before := s.requests.Load()
 		time.Sleep(50 * time.Minute)
@@ -129,14 +134,14 @@ func TestWatchOverHours(t *testing.T) {
 		s.versioning.Store("Suspended")
 		time.Sleep(15 * time.Minute)
 		synctest.Wait()
-		require.Len(t, told, 1)
-		assert.ErrorAs(t, told[0], new(*blob.UnfitError))
+		require.Len(t, *told, 1)
+		assert.ErrorAs(t, (*told)[0], new(*blob.UnfitError))
 		assert.ErrorContains(t, b.Healthy(), "versioning is not enabled")
 		s.versioning.Store("Enabled")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		require.Len(t, told, 2)
-		assert.NoError(t, told[1])
+		require.Len(t, *told, 2)
+		assert.NoError(t, (*told)[1])
 
 		s.dead.Store(true)
 		_, err := b.Stat(t.Context(), blob.Ref{Version: "v"})
@@ -145,13 +150,12 @@ func TestWatchOverHours(t *testing.T) {
 		before = s.requests.Load()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Len(t, told, 3)
+		require.Len(t, *told, 3)
 		assert.Less(t, s.requests.Load()-before, int64(400), "about four tries a minute")
 		s.dead.Store(false)
 		time.Sleep(2 * time.Minute)
-		cancel()
-		watching.Wait()
-		require.Len(t, told, 4)
-		assert.NoError(t, told[3])
+		stop()
+		require.Len(t, *told, 4)
+		assert.NoError(t, (*told)[3])
 	})
 }

@@ -80,21 +80,18 @@ func TestCopy(t *testing.T) {
 }
 
 func TestCopyBetweenFoldersAndServers(t *testing.T) {
-	for name, start := range map[string]func(testing.TB) *blobtest.Server{"minio": blobtest.MinIO, "versitygw": blobtest.VersityGW} {
-		t.Run(name, func(t *testing.T) {
-			server := start(t)
-			name := server.NewBucket(t)
-			bucket, err := blob.OpenBucket(t.Context(), server.Config(name))
-			require.NoError(t, err)
-			first, last := blobtest.Dir(t), blobtest.Dir(t)
-			all := fill(t, first, 20)
-			assert.Equal(t, counts(20, 0, 0, 0, total(all)), copied(t, bucket, first))
-			kept(t, bucket, all)
-			assert.Equal(t, counts(0, 20, 0, 0, 0), copied(t, bucket, first))
-			assert.Equal(t, counts(20, 0, 0, 0, total(all)), copied(t, last, bucket))
-			kept(t, last, all)
-		})
-	}
+	blobtest.OnServers(t, func(t *testing.T, server *blobtest.Server) {
+		name := server.NewBucket(t)
+		bucket, err := blob.OpenBucket(t.Context(), server.Config(name))
+		require.NoError(t, err)
+		first, last := blobtest.Dir(t), blobtest.Dir(t)
+		all := fill(t, first, 20)
+		assert.Equal(t, counts(20, 0, 0, 0, total(all)), copied(t, bucket, first))
+		kept(t, bucket, all)
+		assert.Equal(t, counts(0, 20, 0, 0, 0), copied(t, bucket, first))
+		assert.Equal(t, counts(20, 0, 0, 0, total(all)), copied(t, last, bucket))
+		kept(t, last, all)
+	})
 }
 
 // counted tells how many puts were carried out.

@@ -20,12 +20,9 @@ import (
 
 // onBuckets runs a test with the flags of a new bucket on each real server.
 func onBuckets(t *testing.T, run func(t *testing.T, s *blobtest.Server, flags []string)) {
-	for name, start := range map[string]func(testing.TB) *blobtest.Server{"MinIO": blobtest.MinIO, "VersityGW": blobtest.VersityGW} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t)
-			run(t, s, blobtest.Flags(t, s.Config(s.NewBucket(t))))
-		})
-	}
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
+		run(t, s, blobtest.Flags(t, s.Config(s.NewBucket(t))))
+	})
 }
 
 func with(flags []string, more ...string) []string { return append(more, flags...) }

@@ -50,11 +50,28 @@ type Server struct {
 // skipped, or fails where the servers are required.
 func MinIO(t testing.TB) *Server {
 	t.Helper()
+	return newServer(t, "minio").minio(t)
+}
+
+// MinIOWithTLS is MinIO behind a certificate that only CAFile vouches for.
+func MinIOWithTLS(t testing.TB) *Server {
+	t.Helper()
 	s := newServer(t, "minio")
+	certs := filepath.Join(s.folder, "certs")
+	require.NoError(t, os.MkdirAll(certs, 0o700))
+	s.URL, s.CAFile = "https://"+s.address, filepath.Join(certs, "public.crt")
+	certify(t, s.CAFile, filepath.Join(certs, "private.key"))
+	return s.minio(t, "--certs-dir", certs)
+}
+
+// minio starts s as a MinIO server with a key for encryption at rest.
+func (s *Server) minio(t testing.TB, flags ...string) *Server {
+	t.Helper()
 	var key [32]byte
 	rand.Read(key[:])
 	s.command = func() *exec.Cmd {
-		cmd := exec.Command(tool(t, "minio"), "server", "--quiet", "--address", s.address, filepath.Join(s.folder, "data"))
+		args := append([]string{"server", "--quiet", "--address", s.address}, flags...)
+		cmd := exec.Command(tool(t, "minio"), append(args, filepath.Join(s.folder, "data"))...)
 		cmd.Env = append(os.Environ(), "HOME="+s.folder, "MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey,
 			"MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_CALLHOME_ENABLE=off",
 			"MINIO_KMS_SECRET_KEY=test-key:"+base64.StdEncoding.EncodeToString(key[:]))
@@ -76,24 +93,6 @@ func VersityGW(t testing.TB) *Server {
 		cmd := exec.Command(tool(t, "versitygw"), "--port", s.address, "--keep-alive", "--quiet", "--iam-dir", filepath.Join(s.folder, "iam"),
 			"posix", "--versioning-dir", filepath.Join(s.folder, "versions"), filepath.Join(s.folder, "root"))
 		cmd.Env = append(os.Environ(), "HOME="+s.folder, "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
-		return cmd
-	}
-	s.Start(t)
-	return s
-}
-
-// MinIOWithTLS is MinIO behind a certificate that only CAFile vouches for.
-func MinIOWithTLS(t testing.TB) *Server {
-	t.Helper()
-	s := newServer(t, "minio")
-	certs := filepath.Join(s.folder, "certs")
-	require.NoError(t, os.MkdirAll(certs, 0o700))
-	s.URL, s.CAFile = "https://"+s.address, filepath.Join(certs, "public.crt")
-	certify(t, s.CAFile, filepath.Join(certs, "private.key"))
-	s.command = func() *exec.Cmd {
-		cmd := exec.Command(tool(t, "minio"), "server", "--quiet", "--certs-dir", certs, "--address", s.address, filepath.Join(s.folder, "data"))
-		cmd.Env = append(os.Environ(), "HOME="+s.folder, "MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey,
-			"MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_CALLHOME_ENABLE=off")
 		return cmd
 	}
 	s.Start(t)
@@ -183,6 +182,13 @@ func random16() string {
 type running struct {
 	process *os.Process
 	ended   chan struct{}
+}
+
+// OnServers runs a test against each real server.
+func OnServers(t *testing.T, run func(t *testing.T, s *Server)) {
+	for name, start := range map[string]func(testing.TB) *Server{"MinIO": MinIO, "VersityGW": VersityGW} {
+		t.Run(name, func(t *testing.T) { run(t, start(t)) })
+	}
 }
 
 // Start starts the server, again after Kill: at the same address, on the same folder.
