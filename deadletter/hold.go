@@ -3,11 +3,11 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/chain"
-	"github.com/holdfast-dvir/holdfast/projection"
 )
 
 // Protection is what a person wants of the protection of a letter's bytes: its payload, its record and the error
@@ -42,11 +42,11 @@ func (p Protection) validate(now time.Time) error {
 //
 // What protects more is done before the event that says so, what protects less after it. So a crash between the two
 // leaves bytes protected better than is recorded, never worse; the same order again does what is missing, and records
-// nothing twice. Orders of one process follow one another.
+// nothing twice: it is answered with the event since which the letter is as ordered. Orders of one process follow one
+// another.
 // Errors: ErrNotFound, *chain.FieldError, *RetentionError, errors of the store.
 func (q *Queue) Hold(ctx context.Context, ref chain.Digest, p Protection) (Receipt, error) {
-	now := time.Now()
-	if err := p.validate(now); err != nil {
+	if err := p.validate(time.Now()); err != nil {
 		return Receipt{}, err
 	}
 	q.holding.Lock()
@@ -55,24 +55,39 @@ func (q *Queue) Hold(ctx context.Context, ref chain.Digest, p Protection) (Recei
 	if err != nil {
 		return Receipt{}, err
 	}
-	kept, err := q.kept(ctx, ref)
+	e.Hold = p.Hold
+	for {
+		receipt, err := q.order(ctx, ref, e, p)
+		if !errors.Is(err, errMoved) {
+			return receipt, err
+		}
+	}
+}
+
+// errMoved: the letter has an event more than it had when it was looked up.
+var errMoved = errors.New("the letter has moved on")
+
+// order carries p out on the letter as it is now, and records e. It ends in errMoved if the letter gets an event
+// before that: it may name bytes that are to be protected too.
+func (q *Queue) order(ctx context.Context, ref chain.Digest, e chain.Event, p Protection) (Receipt, error) {
+	events, err := q.history(ctx, ref)
 	if err != nil {
 		return Receipt{}, err
 	}
+	kept := objects(events)
 	if !p.Until.IsZero() && kept[0].RetainUntil.Sub(p.Until) >= time.Second { // the store keeps whole seconds
 		return Receipt{}, field("retain_until", "must not be before the date that holds; retention is only extended")
 	}
-	if e.RetainUntil, e.Blobs, err = q.strengthen(ctx, kept, p, now); err != nil {
+	if e.RetainUntil, e.Blobs, err = q.strengthen(ctx, kept, p, time.Now()); err != nil {
 		return Receipt{}, err
 	}
-	e.Hold = p.Hold
+	since, done := p.since(events, e.RetainUntil)
 	receipt, err := q.step(ctx, ref, func(l chain.Letter, _ *view) (decision, error) {
-		held := HoldOff
-		if l.Hold {
-			held = HoldOn
-		}
-		if (p.Hold == "" || p.Hold == held) && !e.RetainUntil.After(l.RetainUntil) {
-			return already(l.LastSeq, l.CaseLeaf)
+		switch {
+		case l.LastSeq != events[len(events)-1].Seq:
+			return decision{}, errMoved
+		case done:
+			return already(since.Seq, since.Leaf)
 		}
 		return record(e)
 	})
@@ -82,8 +97,25 @@ func (q *Queue) Hold(ctx context.Context, ref chain.Digest, p Protection) (Recei
 	return receipt, q.release(ctx, kept[0])
 }
 
-// kept is where a letter's bytes are: the payload first, then what its events name besides.
-func (q *Queue) kept(ctx context.Context, ref chain.Digest) ([]chain.BlobRef, error) {
+// since finds the event from which on a letter has been as p wants it, with until as its date; ok is false if it
+// is not.
+func (p Protection) since(events []chain.Record, until time.Time) (at chain.Record, ok bool) {
+	hold := HoldOff
+	for _, r := range events {
+		if r.Event.Hold != "" {
+			hold = r.Event.Hold
+		}
+		fits := (p.Hold == "" || p.Hold == hold) && !r.Event.RetainUntil.Before(until)
+		if fits && !ok {
+			at = r
+		}
+		ok = fits
+	}
+	return at, ok
+}
+
+// history is the events of a letter up to the head of the log.
+func (q *Queue) history(ctx context.Context, ref chain.Digest) ([]chain.Record, error) {
 	l, err := q.letter(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -91,28 +123,33 @@ func (q *Queue) kept(ctx context.Context, ref chain.Digest) ([]chain.BlobRef, er
 	if err := q.cfg.State.Wait(ctx, l.LastSeq); err != nil {
 		return nil, err
 	}
-	events, err := q.cfg.State.Timeline(ref)
-	if err != nil {
-		return nil, err
-	}
-	all := []chain.BlobRef{{Ref: l.Ref, BlobVersion: l.BlobVersion, RetainUntil: l.RetainUntil}}
-	seen := map[chain.Digest]bool{l.Ref: true}
+	return q.cfg.State.Timeline(ref)
+}
+
+// objects are where a letter's bytes are: the payload first, with the date that holds, then what events name besides.
+func objects(events []chain.Record) []chain.BlobRef {
+	e := events[len(events)-1].Event
+	payload := chain.BlobRef{Ref: e.PayloadRef, BlobVersion: e.BlobVersion, RetainUntil: e.RetainUntil}
+	all, seen := []chain.BlobRef{payload}, map[blob.Ref]bool{stored(payload): true}
 	for _, r := range events {
 		for _, b := range r.Event.Blobs {
-			if !seen[b.Ref] {
-				seen[b.Ref] = true
+			if !seen[stored(b)] {
+				seen[stored(b)] = true
 				all = append(all, b)
 			}
 		}
 	}
-	return all, nil
+	return all
 }
+
+// stored is the version that b names.
+func stored(b chain.BlobRef) blob.Ref { return blob.Ref{Digest: b.Ref, Version: b.BlobVersion} }
 
 // strengthen extends and holds what is kept, and tells the dates that hold now: of the payload, and of the rest. Bytes
 // other than the payload that are lost are for verify to find.
 func (q *Queue) strengthen(ctx context.Context, kept []chain.BlobRef, p Protection, now time.Time) (until time.Time, rest []chain.BlobRef, err error) {
 	for i, b := range kept {
-		loc, err := q.protect(ctx, blob.Ref{Digest: b.Ref, Version: b.BlobVersion}, p, now)
+		loc, err := q.protect(ctx, stored(b), p, now)
 		if i > 0 && errors.Is(err, blob.ErrNotFound) {
 			continue
 		}
@@ -145,29 +182,46 @@ func (q *Queue) protect(ctx context.Context, ref blob.Ref, p Protection, now tim
 	return loc, nil
 }
 
-// put stores bytes that belong to the letter of ref besides its payload, protected as well as the letter is.
-func (q *Queue) put(ctx context.Context, ref chain.Digest, data []byte) (blob.Location, error) {
-	now := time.Now()
-	loc, _, err := q.cfg.Store.PutBytes(ctx, data, now)
-	if err != nil {
-		return loc, err
+// guard is protection that bytes were given beyond what they got when they were stored.
+type guard struct {
+	hold  bool
+	until time.Time
+}
+
+// errUnguarded: bytes that an event is to name are protected less than its letter.
+var errUnguarded = errors.New("the bytes are protected less than their letter")
+
+// over is blobs with the dates that g gave them, or errUnguarded if l is protected better than they are.
+func (g guard) over(l chain.Letter, blobs []chain.BlobRef) ([]chain.BlobRef, error) {
+	blobs = slices.Clone(blobs)
+	for i := range blobs {
+		if blobs[i].RetainUntil.Before(g.until) {
+			blobs[i].RetainUntil = g.until
+		}
+		if l.Hold && !g.hold || blobs[i].RetainUntil.Before(l.RetainUntil) {
+			return blobs, errUnguarded
+		}
 	}
-	l, err := q.cfg.State.Letter(ref)
-	if err != nil && !errors.Is(err, projection.ErrNotFound) {
-		return loc, err
+	return blobs, nil
+}
+
+// guard protects blobs as well as l is.
+func (q *Queue) guard(ctx context.Context, l chain.Letter, blobs []chain.BlobRef) (guard, error) {
+	p, now := Protection{Until: l.RetainUntil}, time.Now()
+	if l.Hold {
+		p.Hold = HoldOn
 	}
-	if err = nil; l.Hold {
-		loc, err = q.cfg.Store.Hold(ctx, loc.Ref, true)
+	for _, b := range blobs {
+		if _, err := q.protect(ctx, stored(b), p, now); err != nil {
+			return guard{}, err
+		}
 	}
-	if err == nil && l.RetainUntil.After(loc.RetainUntil) {
-		loc, err = q.cfg.Store.Extend(ctx, loc.Ref, l.RetainUntil, now)
-	}
-	return loc, err
+	return guard{l.Hold, l.RetainUntil}, nil
 }
 
 // release lifts the hold of a payload. The letter's other bytes stay held: another letter that is held may have the
 // same ones, since bytes have their digest as name, and too much protection is no loss.
 func (q *Queue) release(ctx context.Context, payload chain.BlobRef) error {
-	_, err := q.cfg.Store.Hold(ctx, blob.Ref{Digest: payload.Ref, Version: payload.BlobVersion}, false)
+	_, err := q.cfg.Store.Hold(ctx, stored(payload), false)
 	return err
 }

@@ -1,9 +1,12 @@
 package deadletter_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/blob/blobtest"
 	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/chain/chaintest"
 	"github.com/holdfast-dvir/holdfast/deadletter"
 )
 
@@ -63,12 +68,27 @@ func TestHold(t *testing.T) {
 		for i, loc := range b.stored(ref) {
 			assert.Equal(t, hold == "on" || i > 0, loc.Hold, "what is not the payload may be another letter's too")
 		}
+		_, err = b.Annotate(t.Context(), ref, deadletter.Annotation{Actor: "op", Tag: "seen-" + hold})
+		require.NoError(t, err)
 		size := b.size()
 		again, err := b.Hold(t.Context(), ref, order(hold, time.Time{}))
 		require.NoError(t, err)
 		assert.True(t, again.Known)
+		assert.Equal(t, r.Seq, again.Seq, "the event since which it is so, not the last")
+		assert.Equal(t, r.LeafHash, again.LeafHash)
 		assert.Equal(t, size, b.size())
 	}
+}
+
+// TestHoldNeverSet: what was never held has not been held since its first event.
+func TestHoldNeverSet(t *testing.T) {
+	b := newBench(t)
+	first := b.fail(failure("payload"))
+	r, err := b.Hold(t.Context(), first.PayloadRef, order("off", time.Time{}))
+	require.NoError(t, err)
+	assert.True(t, r.Known)
+	assert.Equal(t, first.Seq, r.Seq)
+	assert.Equal(t, first.LeafHash, r.LeafHash)
 }
 
 func TestExtendRetention(t *testing.T) {
@@ -93,6 +113,7 @@ func TestExtendRetention(t *testing.T) {
 	again, err := b.Hold(t.Context(), ref, order("", until))
 	require.NoError(t, err)
 	assert.True(t, again.Known)
+	assert.Equal(t, r.Seq, again.Seq)
 
 	both, err := b.Hold(t.Context(), ref, order("on", until.AddDate(1, 0, 0)))
 	require.NoError(t, err)
@@ -208,23 +229,148 @@ func TestHoldsAtOnce(t *testing.T) {
 	assert.Equal(t, b.letter(ref).Hold, b.stored(ref)[0].Hold)
 }
 
-// TestHeldLetterGrows: what is stored for a letter after the order is protected like the rest of it.
+// TestHoldNotRecorded: an append that fails, or of which nobody knows, leaves the bytes protected at least as well
+// as the log says, and the same order again records it once.
+func TestHoldNotRecorded(t *testing.T) {
+	until := time.Now().AddDate(5, 0, 0)
+	for _, p := range []deadletter.Protection{order("on", time.Time{}), order("off", time.Time{}), order("on", until), order("off", until)} {
+		for _, stored := range []bool{false, true} {
+			trouble := atomic.Bool{}
+			log := &chaintest.Log{Fail: func([][]byte) (bool, error) {
+				if trouble.CompareAndSwap(true, false) {
+					return stored, errors.New("no answer")
+				}
+				return false, nil
+			}}
+			b := newBenchOf(t, parts{log: log})
+			ref := b.resolved()
+			if p.Hold == "off" {
+				_, err := b.Hold(t.Context(), ref, order("on", time.Time{}))
+				require.NoError(t, err)
+			}
+			size := b.size()
+			trouble.Store(true)
+			_, err := b.Hold(t.Context(), ref, p)
+			require.ErrorIs(t, err, deadletter.ErrUnavailable)
+			l, at := b.letter(ref), b.stored(ref)[0]
+			assert.True(t, at.Hold, "set before it is recorded, lifted after")
+			assert.False(t, at.RetainUntil.Before(l.RetainUntil))
+			var r deadletter.Receipt
+			require.Eventually(t, func() bool {
+				r, err = b.Hold(t.Context(), ref, p)
+				return !errors.Is(err, deadletter.ErrUnavailable)
+			}, patience, time.Millisecond)
+			require.NoError(t, err)
+			assert.Equal(t, stored, r.Known)
+			assert.EqualValues(t, size, r.Seq)
+			assert.Equal(t, size+1, b.size())
+			assert.Equal(t, p.Hold == "on", b.letter(ref).Hold)
+			assert.Equal(t, p.Hold == "on", b.stored(ref)[0].Hold)
+		}
+	}
+}
+
+// TestHeldLetterGrows: what is stored for a letter after the order is protected like the rest of it, and recorded so,
+// also while the projection has not seen the order yet.
 func TestHeldLetterGrows(t *testing.T) {
+	until := time.Now().AddDate(6, 0, 0).UTC().Truncate(time.Second)
+	for _, hold := range []string{"on", ""} {
+		b := newBenchOf(t, parts{lag: 200 * time.Millisecond})
+		ref := b.fail(failure("payload")).PayloadRef
+		_, err := b.Hold(t.Context(), ref, order(hold, until))
+		require.NoError(t, err)
+		f := failure("payload")
+		f.Message, f.Stage = "other words", chain.StageNormalize
+		b.fail(f)
+		require.Len(t, b.last().Blobs, 1)
+		assert.Equal(t, until, b.last().Blobs[0].RetainUntil)
+		b.protected(ref, hold == "on", until)
+	}
+}
+
+// protected checks that a letter has more than a payload, all of it held or not, and kept until then.
+func (b *bench) protected(ref chain.Digest, held bool, until time.Time) {
+	b.t.Helper()
+	all := b.stored(ref)
+	require.Greater(b.t, len(all), 1)
+	for _, loc := range all {
+		assert.Equal(b.t, held, loc.Hold)
+		assert.False(b.t, loc.RetainUntil.Before(until))
+	}
+}
+
+// meeting is a store in which something else happens after bytes were put.
+type meeting struct {
+	*blobtest.Memory
+	after func(chain.Digest)
+}
+
+func (m *meeting) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size int64, until time.Time) (blob.Location, bool, error) {
+	defer m.after(d)
+	return m.Memory.Put(ctx, d, r, size, until)
+}
+
+// TestHoldMeetsRecord: a record is protected whether the order comes between its bytes and its event, or its event
+// between the order's look at the letter and the order's event.
+func TestHoldMeetsRecord(t *testing.T) {
+	until := time.Now().AddDate(6, 0, 0).UTC().Truncate(time.Second)
+	leased := func(b *bench) deadletter.Job { return b.lease(b.ingest("payload").PayloadRef) }
+
+	memory := &meeting{&blobtest.Memory{}, func(chain.Digest) {}}
+	b := newBenchOf(t, parts{backend: memory})
+	job, c := leased(b), completion("report", "record")
+	memory.after = func(d chain.Digest) {
+		if d == chain.Sum(c.Record) {
+			_, err := b.Hold(t.Context(), job.Letter.Ref, order("on", until))
+			require.NoError(t, err)
+		}
+	}
+	_, err := b.Complete(t.Context(), job, c)
+	require.NoError(t, err)
+	assert.Equal(t, until, b.last().Blobs[0].RetainUntil)
+	b.protected(job.Letter.Ref, true, until)
+
+	b = newBench(t)
+	job = leased(b)
+	b.memory.Fail = func(op string, _ chain.Digest) error {
+		if op == "hold" && b.last().Type == chain.TypeAttempt {
+			_, err := b.Complete(t.Context(), job, c)
+			require.NoError(t, err)
+		}
+		return nil
+	}
+	_, err = b.Hold(t.Context(), job.Letter.Ref, order("on", until))
+	require.NoError(t, err)
+	require.Equal(t, chain.TypeRetention, b.last().Type)
+	require.Len(t, b.last().Blobs, 1)
+	assert.Equal(t, until, b.last().Blobs[0].RetainUntil)
+	b.protected(job.Letter.Ref, true, until)
+}
+
+// TestHeldLetterGrowsNot: bytes that cannot be protected like their letter do not become part of it.
+func TestHeldLetterGrowsNot(t *testing.T) {
 	b := newBench(t)
 	ref := b.fail(failure("payload")).PayloadRef
-	until := time.Now().AddDate(6, 0, 0).UTC().Truncate(time.Second)
-	_, err := b.Hold(t.Context(), ref, order("on", until))
+	_, err := b.Hold(t.Context(), ref, order("on", time.Time{}))
 	require.NoError(t, err)
-	require.NoError(t, b.state.Wait(t.Context(), b.letter(ref).LastSeq))
+	size, away := b.size(), true
+	b.memory.Fail = func(op string, _ chain.Digest) error {
+		if op == "hold" && away {
+			return errors.New("the store broke off")
+		}
+		return nil
+	}
 	f := failure("payload")
 	f.Message, f.Stage = "other words", chain.StageNormalize
+	f.Body = strings.NewReader("payload")
+	_, err = b.Fail(t.Context(), f)
+	require.ErrorContains(t, err, "broke off")
+	assert.Equal(t, size, b.size())
+	away = false
+	f.Body = strings.NewReader("payload")
 	b.fail(f)
-	all := b.stored(ref)
-	require.Greater(t, len(all), 1)
-	for _, loc := range all {
-		assert.True(t, loc.Hold)
-		assert.False(t, loc.RetainUntil.Before(until))
-	}
+	assert.Equal(t, size+1, b.size())
+	b.protected(ref, true, time.Now())
 }
 
 // TestSharedWords: lifting the hold of one letter leaves the bytes that it shares with another alone.

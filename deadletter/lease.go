@@ -79,7 +79,7 @@ const (
 func (q *Queue) Complete(ctx context.Context, j Job, c Completion) (Receipt, error) {
 	var ref chain.BlobRef
 	if c.Record != nil {
-		loc, err := q.put(ctx, j.Letter.Ref, c.Record)
+		loc, _, err := q.cfg.Store.PutBytes(ctx, c.Record, time.Now())
 		if err != nil {
 			return Receipt{}, err
 		}

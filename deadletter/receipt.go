@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/chain"
@@ -44,18 +45,29 @@ func already(seq uint64, leaf chain.Digest) (decision, error) {
 	return d, nil
 }
 
-// step takes one decision about one letter at the head and answers with its receipt.
+// step takes one decision about one letter at the head and answers with its receipt. Bytes that the event names are
+// protected as well as the letter is, before it is recorded.
 func (q *Queue) step(ctx context.Context, ref chain.Digest, decide func(l chain.Letter, v *view) (decision, error)) (Receipt, error) {
 	var d decision
 	var before chain.Letter
-	r, err := q.do(ctx, func(v *view) (e chain.Event, err error) {
+	var given guard
+	take := func(v *view) (e chain.Event, err error) {
 		if before, err = v.letter(ref); err != nil {
 			return e, err
 		}
-		d, err = decide(before, v)
+		if d, err = decide(before, v); err != nil {
+			return e, err
+		}
 		d.event.PayloadRef = ref
+		d.event.Blobs, err = given.over(before, d.event.Blobs)
 		return d.event, err
-	})
+	}
+	r, err := q.do(ctx, take)
+	for errors.Is(err, errUnguarded) {
+		if given, err = q.guard(ctx, before, d.event.Blobs); err == nil {
+			r, err = q.do(ctx, take)
+		}
+	}
 	if err != nil {
 		return Receipt{}, err
 	}

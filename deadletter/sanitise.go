@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/holdfast-dvir/holdfast/blob"
@@ -40,7 +41,7 @@ func (q *Queue) tell(ctx context.Context, payload chain.Digest, version, message
 	if message == "" {
 		return t, nil
 	}
-	loc, err := q.keep(ctx, payload, message)
+	loc, err := q.keep(ctx, message)
 	if err != nil {
 		return t, err
 	}
@@ -53,11 +54,11 @@ func (q *Queue) tell(ctx context.Context, payload chain.Digest, version, message
 	return t, err
 }
 
-func (q *Queue) keep(ctx context.Context, payload chain.Digest, message string) (blob.Location, error) {
-	loc, err := q.put(ctx, payload, cut(message, maxMessage))
+func (q *Queue) keep(ctx context.Context, message string) (blob.Location, error) {
+	loc, _, err := q.cfg.Store.PutBytes(ctx, cut(message, maxMessage), time.Now())
 	var large *blob.TooLargeError
 	if errors.As(err, &large) {
-		loc, err = q.put(ctx, payload, cut(message, int(large.Limit)))
+		loc, _, err = q.cfg.Store.PutBytes(ctx, cut(message, int(large.Limit)), time.Now())
 	}
 	return loc, err
 }
