@@ -119,6 +119,26 @@ func TestRetentionOfRecord(t *testing.T) {
 	require.True(t, d.verify(t).OK())
 }
 
+// A retention event names the letter's other bytes with their new dates, and these count from then on.
+func TestRetentionOfRecords(t *testing.T) {
+	d := newDeposit(t, &blobtest.Memory{}, "A")
+	at := d.records["A"]
+	until := at.RetainUntil.AddDate(1, 0, 0)
+	_, err := d.store.Extend(t.Context(), d.payloads["A"].Ref, until, d.Now)
+	require.NoError(t, err)
+	d.Add("A", chain.Event{Type: chain.TypeRetention, Reason: "a claim", RetainUntil: until,
+		Blobs: []chain.BlobRef{{Ref: at.Digest, BlobVersion: at.Version, RetainUntil: until}}})
+	r := d.verify(t)
+	require.Len(t, r.Findings, 1)
+	require.Equal(t, audit.BlobShortened, r.Findings[0].Kind)
+	require.Equal(t, at.Digest, r.Findings[0].Ref)
+	_, err = d.store.Extend(t.Context(), at.Ref, until, d.Now)
+	require.NoError(t, err)
+	r = d.verify(t)
+	require.True(t, r.OK())
+	require.EqualValues(t, 2, r.Blobs, "one record, however often it is named")
+}
+
 func TestObjectsNotChecked(t *testing.T) {
 	d := newDeposit(t, &blobtest.Memory{}, "A")
 	for name, o := range map[string]audit.Options{
