@@ -86,7 +86,7 @@ var behaviours = []struct {
 }{
 	{"conditional puts are kept", conditional, map[string]any{"minio": true, "versitygw": true}},
 	{"a conditional put over a delete marker is taken", overMarker, map[string]any{"minio": true, "versitygw": false}},
-	{"the lock of a covered version is told", coveredLock, map[string]any{"minio": true, "versitygw": false}},
+	{"the lock of a covered version is told", coveredLock, map[string]any{"minio": true, "versitygw": true}},
 	{"concurrent conditional puts store one version", winners, map[string]any{"minio": 1, "versitygw": 1}},
 	{"server-side encryption that is asked for happens", encrypts, map[string]any{"minio": "AES256", "versitygw": ""}},
 	{"lifecycle rules can be read", lifecycle, map[string]any{"minio": true, "versitygw": false}},
@@ -222,9 +222,8 @@ func TestCovered(t *testing.T) {
 
 			again, created, err := store.PutBytes(t.Context(), data, time.Now())
 			require.NoError(t, err, name)
-			// Over a delete marker S3 takes a conditional put. Versity does not tell the lock of a covered version, so
-			// the bytes are put once more.
-			if s.Kind == "minio" && !strings.Contains(name, "marker") && name != "both" {
+			// Over a delete marker S3 takes a conditional put.
+			if !strings.Contains(name, "marker") && name != "both" {
 				assert.False(t, created, name)
 				assert.Equal(t, loc.Ref, again.Ref, name)
 			}

@@ -81,7 +81,7 @@ func judge(ctx context.Context, err error) answer {
 		}
 		return refused
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && context.Cause(ctx) != errPatience { //nolint:errorlint // our own, as it is
 		return cancelled
 	}
 	return unknown
@@ -195,7 +195,7 @@ func (b *Bucket) allow(size int64) time.Duration {
 	return b.config.Timeout + time.Duration(size/slowest)*time.Second
 }
 
-// backOff waits before the next try, unless the caller leaves.
+// backOff waits before the next try, unless the caller leaves or time is up.
 func backOff(ctx context.Context, n int) error {
 	timer := time.NewTimer(firstPause<<n/2 + rand.N(firstPause<<n))
 	defer timer.Stop()
@@ -203,6 +203,6 @@ func backOff(ctx context.Context, n int) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return worded(ctx, ctx.Err())
 	}
 }

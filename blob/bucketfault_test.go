@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -69,7 +70,9 @@ func TestPutFaults(t *testing.T) {
 				name := fmt.Sprintf("%s, %d bytes", test.name, size)
 				data := content(size)
 				test.order()
+				ordered := f.Left()
 				loc, _, err := b.Put(t.Context(), chain.Sum(data), bytes.NewReader(data), int64(size), until)
+				assert.Less(t, f.Left(), ordered, "%s: happened", name)
 				f.Clear()
 				if test.fails != nil {
 					require.ErrorIs(t, err, test.fails, name)
@@ -100,16 +103,142 @@ func TestTooLargeForServer(t *testing.T) {
 	assert.NoError(t, b.Healthy())
 }
 
-// TestSilentList: a list that stops half-way ends in an error.
-func TestSilentList(t *testing.T) {
-	b, _, f := faulty(t, blobtest.MinIO(t), brief)
-	put(t, b, content(100), inMonths(18))
-	f.Next(1, blobtest.Lists, blobtest.Silent)
-	var last error
-	for _, err := range b.List(t.Context(), "") {
-		last = err
+// TestBrokenList: a list that stops half-way goes on where it was, and ends in an error if that does not help.
+func TestBrokenList(t *testing.T) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
+		b, _, f := faulty(t, s, brief)
+		for range 3 {
+			put(t, b, content(100), inMonths(18))
+		}
+		for _, test := range []struct {
+			faults int
+			fails  error
+		}{{1, nil}, {3, nil}, {9, blob.ErrUnavailable}} {
+			f.Next(test.faults, blobtest.Lists, blobtest.Silent)
+			seen, last := map[blob.Ref]int{}, error(nil)
+			for loc, err := range b.List(t.Context(), "") {
+				if last = err; err == nil {
+					seen[loc.Ref]++
+				}
+			}
+			f.Clear()
+			b.MarkAnswered()
+			require.ErrorIs(t, last, test.fails)
+			if test.fails == nil {
+				assert.Len(t, seen, 3)
+			}
+		}
+	})
+}
+
+// TestBuried: any number of versions over the bytes does not hide them, from readers and from puts.
+func TestBuried(t *testing.T) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
+		b, c := open(t, s)
+		data := content(100)
+		loc, _ := put(t, b, data, inMonths(18))
+		for i := range 105 {
+			cover(t, s, c, loc.Digest, fmt.Append(nil, "junk ", i))
+		}
+		got, err := blobtest.Store(t, b).Get(t.Context(), blob.Ref{Digest: loc.Digest})
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(data, got))
+		again, created := put(t, b, data, inMonths(18))
+		assert.False(t, created)
+		assert.Equal(t, loc.Ref, again.Ref)
+	})
+}
+
+// TestUnreadableCandidate: a version that may be the right one and cannot be read now makes a read fail as away, not as
+// damaged.
+func TestUnreadableCandidate(t *testing.T) {
+	s := blobtest.MinIO(t)
+	b, c, f := faulty(t, s)
+	store := blobtest.Store(t, b)
+	data := content(100)
+	loc, _ := put(t, b, data, inMonths(18))
+	cover(t, s, c, loc.Digest, content(100))
+	forbidden := func(r *http.Request) bool { return blobtest.Gets(r) && r.URL.Query().Get("versionId") == loc.Version }
+	for _, code := range []int{403, 503} {
+		f.Next(99, forbidden, blobtest.Answer(code, "SlowDown"))
+		_, err := store.Get(t.Context(), blob.Ref{Digest: loc.Digest})
+		f.Clear()
+		b.MarkAnswered()
+		assert.ErrorIs(t, err, blob.ErrUnavailable)
+		assert.NotErrorIs(t, err, blob.ErrNotFound)
 	}
-	assert.ErrorIs(t, last, blob.ErrUnavailable)
+	got, err := store.Get(t.Context(), blob.Ref{Digest: loc.Digest})
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(data, got))
+}
+
+// TestUnprotectable: where the oldest version with the bytes cannot be protected, the next one is taken, and puts do not
+// add a version each.
+func TestUnprotectable(t *testing.T) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
+		b, c := open(t, s)
+		data := content(100)
+		far := inMonths(60)
+		_, err := s.Client(t).PutObject(t.Context(), c.Bucket, key(chain.Sum(data)), bytes.NewReader(data), 100,
+			minio.PutObjectOptions{Mode: minio.Governance, RetainUntilDate: far})
+		require.NoError(t, err)
+		var last blob.Location
+		for range 3 {
+			last, _ = put(t, b, data, inMonths(18))
+			at, err := b.Stat(t.Context(), last.Ref)
+			require.NoError(t, err)
+			assert.False(t, at.RetainUntil.Before(inMonths(18).Add(-time.Hour)))
+		}
+		assert.LessOrEqual(t, len(versions(t, s, c, last.Digest)), 2)
+	})
+}
+
+// TestLockUnseen: a lock that the credentials may not see is unknown, not missing; the bytes can be read.
+func TestLockUnseen(t *testing.T) {
+	b, _, f := faulty(t, blobtest.MinIO(t))
+	data := content(100)
+	loc, _ := put(t, b, data, inMonths(18))
+	silent := func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil {
+			resp.Header.Del("X-Amz-Object-Lock-Mode")
+			resp.Header.Del("X-Amz-Object-Lock-Retain-Until-Date")
+		}
+		return resp, err
+	}
+	object := func(r *http.Request) bool { return !asksForLock(r) }
+	f.Next(99, object, silent)
+	at, err := b.Stat(t.Context(), loc.Ref)
+	require.NoError(t, err)
+	assert.Equal(t, loc.RetainUntil, at.RetainUntil, "asked for by itself")
+	f.Clear()
+
+	f.Next(99, object, silent)
+	f.Next(99, asksForLock, blobtest.Answer(403, "AccessDenied"))
+	_, err = b.Stat(t.Context(), loc.Ref)
+	assert.ErrorAs(t, err, new(*blob.RefusedError))
+	r, _, err := b.Open(t.Context(), loc.Ref)
+	require.NoError(t, err)
+	got, err := io.ReadAll(r)
+	require.NoError(t, errors.Join(err, r.Close()))
+	assert.True(t, bytes.Equal(data, got))
+}
+
+func asksForLock(r *http.Request) bool {
+	q := r.URL.Query()
+	return q.Has("retention") || q.Has("legal-hold")
+}
+
+// TestExtendCovered: an earlier date changes nothing, also of a version that something covers.
+func TestExtendCovered(t *testing.T) {
+	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
+		b, c := open(t, s)
+		loc, _ := put(t, b, content(100), inMonths(18))
+		cover(t, s, c, loc.Digest, []byte("x"))
+		at, err := b.Extend(t.Context(), loc.Ref, inMonths(3))
+		require.NoError(t, err)
+		assert.Equal(t, loc.RetainUntil, at.RetainUntil)
+	})
 }
 
 // TestReadFaults: what goes wrong on the way is not taken for damage at rest, and the other way round.

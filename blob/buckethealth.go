@@ -1,8 +1,11 @@
 package blob
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,7 +149,23 @@ func (s *skew) RoundTrip(r *http.Request) (*http.Response, error) {
 	if at, bad := http.ParseTime(resp.Header.Get("Date")); bad == nil {
 		s.by.Store(int64(time.Until(at.Add(time.Second / 2))))
 	}
-	return resp, nil
+	if r.Method == http.MethodGet && strings.HasPrefix(r.URL.RawQuery, "retention=") {
+		err = standardRetention(resp)
+	}
+	return resp, err
+}
+
+// standardRetention gives an answer to GetObjectRetention the element of the S3 API:
+// versitygw calls it ObjectLockRetention, which the client library does not read.
+func standardRetention(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	text = bytes.ReplaceAll(text, []byte("ObjectLockRetention>"), []byte("Retention>"))
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(text), resp.Body}
+	resp.ContentLength = int64(len(text))
+	return err
 }
 
 // ahead is how far the server's clock is ahead of this host's.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -26,6 +25,9 @@ type object struct {
 	until  time.Time
 }
 
+// errPatience ends a put, with all its tries and looks.
+var errPatience = errors.New("the put took too long")
+
 // Put implements [Backend]. A put whose answer was lost reports the version that it finds,
 // as one that was there.
 func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size int64, until time.Time) (Location, bool, error) {
@@ -36,6 +38,8 @@ func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size in
 		return Location{}, false, err
 	}
 	o := object{b.key(d), d, r, size, until}
+	ctx, cancel := context.WithTimeoutCause(ctx, b.allow(size)+b.config.Timeout/3, errPatience)
+	defer cancel()
 	if size >= firstLook && b.Healthy() == nil { // else a put is what finds out whether the server is back
 		if loc, err := b.kept(ctx, o); !errors.Is(err, ErrNotFound) {
 			return loc, false, err
@@ -54,7 +58,7 @@ func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size in
 // of its own.
 func (b *Bucket) store(ctx context.Context, o object) (Location, bool, error) {
 	free := true
-	for n, patience := 0, time.Now().Add(b.config.Timeout); ; n++ {
+	for n := 0; ; n++ {
 		loc, err := b.send(ctx, o, free)
 		a := b.heard(ctx, err)
 		if a == refused && free && response(err).Status == http.StatusBadRequest {
@@ -87,7 +91,7 @@ func (b *Bucket) store(ctx context.Context, o object) (Location, bool, error) {
 		case full, refused, cancelled:
 			return Location{}, false, worded(ctx, err)
 		}
-		if n == tries-1 || time.Now().After(patience) {
+		if n == tries-1 {
 			return Location{}, false, worded(ctx, err)
 		}
 		if err := backOff(ctx, n); err != nil {
@@ -128,22 +132,34 @@ func (b *Bucket) send(ctx context.Context, o object, free bool) (loc Location, e
 }
 
 // kept finds a stored version of o and sees to its protection. ErrNotFound if there is
-// none, or none that can be protected.
+// none, or none that can be read and protected.
 func (b *Bucket) kept(ctx context.Context, o object) (Location, error) {
-	all, err := b.versions(ctx, o.digest)
-	if err != nil {
-		return Location{}, err
+	for page, err := range b.versions(ctx, o.digest) {
+		if err != nil {
+			return Location{}, err
+		}
+		for _, v := range page {
+			if loc, err := b.protected(ctx, o, v); !hidden(err) {
+				return loc, err
+			}
+		}
 	}
-	all = slices.DeleteFunc(all, func(v minio.ObjectInfo) bool { return v.Size != o.size })
-	v, err := b.matching(ctx, o.digest, all)
-	if err != nil {
-		return Location{}, err
-	}
-	loc, err := b.Extend(ctx, Ref{o.digest, v.VersionID}, o.until)
-	if errors.As(err, new(*RefusedError)) {
+	return Location{}, ErrNotFound
+}
+
+// protected is v as o should be, or why it is not.
+func (b *Bucket) protected(ctx context.Context, o object, v minio.ObjectInfo) (Location, error) {
+	if v.Size != o.size {
 		return Location{}, ErrNotFound
 	}
-	return loc, err
+	matches, err := b.matches(ctx, o.digest, v)
+	switch {
+	case err != nil && (ctx.Err() != nil || b.Healthy() != nil):
+		return Location{}, err
+	case !matches:
+		return Location{}, ErrNotFound
+	}
+	return b.Extend(ctx, Ref{o.digest, v.VersionID}, o.until)
 }
 
 // Extend implements [Backend]. A refusal can come from somebody who extended further in

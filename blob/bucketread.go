@@ -38,9 +38,13 @@ func (b *Bucket) Open(ctx context.Context, ref Ref) (io.ReadCloser, Location, er
 	}
 	loc := locate(ref, info, shadowed)
 	if loc.RetainUntil.IsZero() { // some servers tell of the lock by HEAD alone
-		if loc, err = b.Stat(ctx, ref); err != nil {
+		told, err := b.Stat(ctx, ref)
+		if err != nil && !errors.As(err, new(*RefusedError)) { // whoever may not see the lock may read
 			body.Close()
 			return nil, Location{}, err
+		}
+		if err == nil {
+			loc = told
 		}
 	}
 	return body, loc, nil
@@ -60,8 +64,47 @@ func (b *Bucket) Stat(ctx context.Context, ref Ref) (Location, error) {
 	if err != nil {
 		return Location{}, err
 	}
-	return locate(ref, info, shadowed), nil
+	return b.locked(ctx, locate(ref, info, shadowed), info)
 }
+
+// locked adds to loc the lock that info says nothing of: to credentials without the right
+// to see it, and of versions that are covered, some servers tell it only when asked for it.
+// What may not be seen is an error, not missing.
+func (b *Bucket) locked(ctx context.Context, loc Location, info minio.ObjectInfo) (Location, error) {
+	if info.Headers.Get(lockHeader) != "" {
+		return loc, nil
+	}
+	var mode *minio.RetentionMode
+	var until *time.Time
+	var hold *minio.LegalHoldStatus
+	err := b.settled(ctx, func(ctx context.Context) (err error) {
+		mode, until, err = b.client.GetObjectRetention(ctx, b.config.Bucket, b.key(loc.Digest), loc.Version)
+		return err
+	})
+	if err == nil {
+		err = b.settled(ctx, func(ctx context.Context) (err error) {
+			hold, err = b.client.GetObjectLegalHold(ctx, b.config.Bucket, b.key(loc.Digest), minio.GetObjectLegalHoldOptions{VersionID: loc.Version})
+			return err
+		})
+	}
+	if mode != nil && until != nil && *mode == minio.Compliance {
+		loc.RetainUntil = until.UTC()
+	}
+	loc.Hold = loc.Hold || hold != nil && *hold == minio.LegalHoldEnabled
+	return loc, err
+}
+
+// settled asks for a setting that may not be there.
+func (b *Bucket) settled(ctx context.Context, request func(context.Context) error) error {
+	err := b.ask(ctx, request)
+	refused, is := errors.AsType[*RefusedError](err)
+	if errors.Is(err, ErrNotFound) || is && refused.Status == http.StatusBadRequest { // 400: the bucket has no lock
+		return nil
+	}
+	return err
+}
+
+const lockHeader = "X-Amz-Object-Lock-Mode"
 
 // beside tells whether ref must be asked for itself: what is on top is something else, or
 // is not to be had, as an object that somebody encrypted with a key of his own.
@@ -89,7 +132,7 @@ func locate(ref Ref, info minio.ObjectInfo, shadowed bool) Location {
 	loc := Location{Ref: ref, Size: info.Size, Shadowed: shadowed,
 		Hold: info.Headers.Get("X-Amz-Object-Lock-Legal-Hold") == "ON"}
 	until, err := time.Parse(time.RFC3339, info.Headers.Get("X-Amz-Object-Lock-Retain-Until-Date"))
-	if err == nil && info.Headers.Get("X-Amz-Object-Lock-Mode") == string(minio.Compliance) {
+	if err == nil && info.Headers.Get(lockHeader) == string(minio.Compliance) {
 		loc.RetainUntil = until.UTC()
 	}
 	return loc
@@ -167,64 +210,126 @@ func (s *stream) Close() error {
 }
 
 // pinned is ref with a version: if it names none, one with the right bytes. A version of
-// a [Dir] names none here.
+// a [Dir] names none here. If none has them, the reader finds out at the oldest; if some
+// could not be read, they may be those.
 func (b *Bucket) pinned(ctx context.Context, ref Ref) (Ref, error) {
 	if ref.Version != "" && ref.Version != DirVersion {
 		return ref, nil
 	}
-	all, err := b.versions(ctx, ref.Digest)
-	if err != nil {
-		return Ref{}, err
-	}
-	if len(all) == 0 {
-		return Ref{}, ErrNotFound
-	}
-	ref.Version = all[0].VersionID // if none has the right bytes, the reader finds out
-	if len(all) > 1 {
-		found, err := b.matching(ctx, ref.Digest, all)
-		if err == nil {
-			ref.Version = found.VersionID
-		} else if !errors.Is(err, ErrNotFound) {
+	var unread error
+	ref.Version = ""
+	for page, err := range b.versions(ctx, ref.Digest) {
+		if err != nil {
 			return Ref{}, err
 		}
-	}
-	return ref, nil
-}
-
-// maxVersions is how many versions of one key are looked at: whoever may write could put
-// any number over it.
-const maxVersions = 100
-
-// versions lists what is stored under a digest's key, oldest first, without delete
-// markers. The order of the server's list is not trusted.
-func (b *Bucket) versions(ctx context.Context, d chain.Digest) (all []minio.ObjectInfo, err error) {
-	err = b.ask(ctx, func(ctx context.Context) error {
-		all = all[:0]
-		for o, err := range b.list(ctx, b.key(d)) {
-			if err != nil {
-				return err
-			}
-			if o.Key == b.key(d) && !o.IsDeleteMarker {
-				all = append(all, o)
-			}
-			if len(all) == maxVersions {
-				break
+		if ref.Version == "" && len(page) == 1 { // the only one
+			return Ref{ref.Digest, page[0].VersionID}, nil
+		}
+		ref.Version = cmp.Or(ref.Version, page[0].VersionID)
+		for _, o := range page {
+			matches, err := b.matches(ctx, ref.Digest, o)
+			switch {
+			case matches:
+				return Ref{ref.Digest, o.VersionID}, nil
+			case err != nil && !errors.Is(err, ErrNotFound):
+				unread = err
 			}
 		}
-		return nil
-	})
-	slices.SortStableFunc(all, func(x, y minio.ObjectInfo) int { return x.LastModified.Compare(y.LastModified) })
-	return all, err
+	}
+	if ref.Version == "" {
+		return Ref{}, ErrNotFound
+	}
+	return ref, unread
 }
 
-// list yields every version and delete marker of the keys that begin with prefix.
+// pageSize is how many versions of one key are in memory at a time: whoever may write could
+// put any number over it.
+const pageSize = 100
+
+// versions yields what is stored under a digest's key, by the page, without delete markers
+// and each page oldest first. The order of the server's list is not trusted.
+func (b *Bucket) versions(ctx context.Context, d chain.Digest) iter.Seq2[[]minio.ObjectInfo, error] {
+	return func(yield func([]minio.ObjectInfo, error) bool) {
+		if err := b.health.pass(); err != nil {
+			yield(nil, err)
+			return
+		}
+		var page []minio.ObjectInfo
+		flush := func() bool {
+			slices.SortStableFunc(page, func(x, y minio.ObjectInfo) int { return x.LastModified.Compare(y.LastModified) })
+			full := page
+			page = nil
+			return len(full) == 0 || yield(full, nil)
+		}
+		for o, err := range b.list(ctx, b.key(d)) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if o.Key == b.key(d) && !o.IsDeleteMarker {
+				page = append(page, o)
+			}
+			if len(page) == pageSize && !flush() {
+				return
+			}
+		}
+		flush()
+	}
+}
+
+// list yields every version and delete marker of the keys that begin with prefix. A page
+// that does not come is asked for again, from the last key on: the client library resumes
+// at keys, not at versions, and what was yielded of that key is passed over.
 func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[minio.ObjectInfo, error] {
+	return func(yield func(minio.ObjectInfo, error) bool) {
+		var before, last string   // keys
+		seen := map[string]bool{} // versions of last
+		for n := 0; ; n++ {
+			var failed error
+			for o, err := range b.pages(ctx, prefix, before) {
+				if failed = err; err != nil {
+					break
+				}
+				if o.Key != last {
+					before, last = last, o.Key
+					clear(seen)
+				}
+				if seen[o.VersionID] {
+					continue
+				}
+				n, seen[o.VersionID] = 0, true
+				if !yield(o, nil) {
+					return
+				}
+			}
+			a := b.heard(ctx, failed)
+			if a == done {
+				return
+			}
+			failed = worded(ctx, failed)
+			if a == unknown || a == transient {
+				if n < tries-1 {
+					if failed = backOff(ctx, n); failed == nil {
+						continue
+					}
+				} else if a == unknown {
+					b.health.lost(failed)
+				}
+			}
+			yield(minio.ObjectInfo{}, failed)
+			return
+		}
+	}
+}
+
+// pages makes the requests of a list that begins behind a key; each has a deadline.
+func (b *Bucket) pages(ctx context.Context, prefix, after string) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		listing, cancel := context.WithCancel(ctx)
 		defer cancel() // ends the library's iterator
 		limit := time.AfterFunc(b.config.Timeout, cancel)
 		defer limit.Stop()
-		options := minio.ListObjectsOptions{Prefix: prefix, WithVersions: true, Recursive: true}
+		options := minio.ListObjectsOptions{Prefix: prefix, WithVersions: true, Recursive: true, StartAfter: after}
 		for o := range b.client.ListObjectsIter(listing, b.config.Bucket, options) {
 			if limit.Stop(); listing.Err() != nil {
 				break
@@ -240,21 +345,10 @@ func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[minio.Object
 	}
 }
 
-// matching finds the first of candidates whose bytes hash to d, or ErrNotFound. One that
-// the server cannot read does not match.
-func (b *Bucket) matching(ctx context.Context, d chain.Digest, candidates []minio.ObjectInfo) (minio.ObjectInfo, error) {
-	for _, o := range candidates {
-		got, err := b.hash(ctx, d, o.VersionID)
-		switch {
-		case ctx.Err() != nil:
-			return o, ctx.Err()
-		case err != nil && b.Healthy() != nil:
-			return o, err
-		case err == nil && got == d:
-			return o, nil
-		}
-	}
-	return minio.ObjectInfo{}, ErrNotFound
+// matches tells whether the bytes of a version hash to d. An error leaves that open.
+func (b *Bucket) matches(ctx context.Context, d chain.Digest, o minio.ObjectInfo) (bool, error) {
+	got, err := b.hash(ctx, d, o.VersionID)
+	return err == nil && got == d, cmp.Or(ctx.Err(), err)
 }
 
 func (b *Bucket) hash(ctx context.Context, d chain.Digest, version string) (chain.Digest, error) {
@@ -275,10 +369,9 @@ func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[Location, er
 		}
 		for o, err := range b.list(ctx, b.keys(prefix)) {
 			if err != nil {
-				yield(Location{}, worded(ctx, err))
+				yield(Location{}, err)
 				return
 			}
-			b.health.answered()
 			d, ours := b.digestOf(o.Key)
 			if !ours || o.IsDeleteMarker {
 				continue
@@ -290,6 +383,9 @@ func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[Location, er
 				return
 			}
 			loc := locate(ref, info, !o.IsLatest)
+			if err == nil {
+				loc, err = b.locked(ctx, loc, info)
+			}
 			if err != nil {
 				loc, err = Location{Ref: ref}, fmt.Errorf("blob %s: %w", ref, err)
 			}
