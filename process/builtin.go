@@ -17,22 +17,26 @@ type Records interface {
 	LatestRecord(unit chain.Digest) (recordRef chain.Digest, ok bool, err error)
 }
 
-// Builtin is the DVIR processor as a Processor.
+// Builtin is the DVIR processor as a Processor, in child processes.
 type Builtin struct {
-	Rules   *dvir.Processor
-	Queue   *deadletter.Queue
-	Records Records
-	Store   *blob.Store
+	Children *Children
+	Queue    *deadletter.Queue
+	Records  Records
+	Store    *blob.Store
 }
 
 // Process judges the payload by the time at which it was first seen.
 func (b *Builtin) Process(ctx context.Context, job deadletter.Job, payload []byte) (Result, error) {
 	l := job.Letter
 	past := &history{ctx: ctx, b: b}
-	r := b.Rules.Process(dvir.Input{Data: payload, ContentType: l.ContentType, ContentEncoding: l.ContentEncoding,
+	r, crash, err := b.Children.Judge(ctx, dvir.Input{Data: payload, ContentType: l.ContentType, ContentEncoding: l.ContentEncoding,
 		Channel: string(l.Channel), ReceivedAt: l.FirstSeen}, past)
-	if past.err != nil {
-		return Result{}, past.err
+	if err = errors.Join(err, past.err); err != nil {
+		return Result{}, err
+	}
+	if crash != nil {
+		return Result{Breakdown: &deadletter.Breakdown{Stage: chain.StageParse, Crash: crash.Evidence, Message: crash.Message,
+			Rules: dvir.Version}}, nil
 	}
 	if r.Outcome == dvir.Exception {
 		return Result{Breakdown: b.breakdown(r)}, nil

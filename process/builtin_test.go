@@ -57,10 +57,10 @@ func named(t *testing.T, all []sample, prefix string) sample {
 
 // builtin makes b's pools run the DVIR processor.
 func builtin(b *bench) func(*process.Config) {
-	rules, err := dvir.New(dvir.Config{})
-	require.NoError(b.t, err)
+	children := process.NewChildren(self("rules"), dvir.Config{}, process.Limits{Memory: memoryLimit})
+	b.t.Cleanup(children.Close)
 	return func(c *process.Config) {
-		c.Processor = &process.Builtin{Rules: rules, Queue: b.Queue, Records: b.state, Store: b.store}
+		c.Processor = &process.Builtin{Children: children, Queue: b.Queue, Records: b.state, Store: b.store}
 	}
 }
 

@@ -42,7 +42,11 @@ type finding struct {
 
 // Run judges the files one after another: a file sees what was admitted before it.
 func (c *dvirCheckCmd) Run() (err error) {
-	rules, err := loadRules(c.DvirConfig)
+	cfg, err := loadRules(c.DvirConfig)
+	if err != nil {
+		return err
+	}
+	rules, err := dvir.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,12 @@ type cli struct {
 	Version  versionCmd  `cmd:"" group:"Try:" help:"Print the version."`
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == asChild {
+		os.Exit(runChild(os.Args[2:]))
+	}
+	os.Exit(run(os.Args[1:]))
+}
 
 // run parses args, runs the verb and maps its error to an exit code.
 func run(args []string) int {

@@ -82,6 +82,7 @@ type service struct {
 	store    *blob.Store
 	state    *projection.DB
 	queue    *deadletter.Queue
+	children *process.Children
 	pool     *process.Pool
 	listener net.Listener
 	handler  http.Handler
@@ -219,29 +220,37 @@ func (s *service) openPool() error {
 	if err != nil {
 		return err
 	}
+	command, err := childCommand()
+	if err != nil {
+		return err
+	}
+	s.children = process.NewChildren(command, rules, process.Limits{})
 	node, err := nodeID(s.cfg.Data.node())
 	if err != nil {
 		return err
 	}
-	builtin := &process.Builtin{Rules: rules, Queue: s.queue, Records: s.state, Store: s.store}
+	builtin := &process.Builtin{Children: s.children, Queue: s.queue, Records: s.state, Store: s.store}
 	s.pool = process.NewPool(process.Config{Queue: s.queue, State: s.state, Store: s.store, Processor: builtin,
 		Node: node, Workers: s.cfg.Workers, Log: s.log})
 	return nil
 }
 
-// loadRules makes the built-in processor with the site configuration in path, if there is one.
-func loadRules(path string) (*dvir.Processor, error) {
-	var cfg dvir.Config
-	if path != "" {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		if cfg, err = dvir.ParseConfig(data); err != nil {
-			return nil, &exitError{exitRefused, err.Error()}
-		}
+// loadRules reads the site configuration of the built-in processor in path, if there is one.
+func loadRules(path string) (cfg dvir.Config, err error) {
+	if path == "" {
+		return cfg, nil
 	}
-	return dvir.New(cfg)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return cfg, err
+	}
+	if cfg, err = dvir.ParseConfig(data); err == nil {
+		_, err = dvir.New(cfg)
+	}
+	if err != nil {
+		return cfg, &exitError{exitRefused, err.Error()}
+	}
+	return cfg, nil
 }
 
 // nodeID names this instance over restarts, so that it knows its own leases again.
@@ -449,6 +458,9 @@ func (s *service) close() error {
 	var errs []error
 	if s.listener != nil {
 		_ = s.listener.Close() // already closed after serving
+	}
+	if s.children != nil {
+		s.children.Close()
 	}
 	if s.state != nil {
 		errs = append(errs, s.state.Close())
