@@ -60,9 +60,8 @@ func misbehave(in dvir.Input, past dvir.History) dvir.Result {
 		deep = func(n int) int { return deep(n+1) + n }
 		deep(0)
 	case "allocate":
-		var hoard [][]byte
-		for {
-			hoard = append(hoard, bytes.Repeat([]byte("x"), 1<<20))
+		for hoard := (*hoarded)(nil); ; {
+			hoard = &hoarded{bytes.Repeat([]byte("x"), 1<<20), hoard}
 		}
 	case "spin":
 		for n := 0; ; n++ {
@@ -83,6 +82,12 @@ func misbehave(in dvir.Input, past dvir.History) dvir.Result {
 		return dvir.Result{Outcome: dvir.Exception, Stage: "parse", Code: fmt.Sprintf("parse.known_%t_%d", known, r.Metres)}
 	}
 	return dvir.Result{Outcome: dvir.Admit, Record: &dvir.Record{JSON: in.Data, Vendor: "v", RecordID: string(in.Data), Content: chain.Sum(in.Data)}}
+}
+
+// hoarded is memory that stays in use.
+type hoarded struct {
+	data []byte
+	rest *hoarded
 }
 
 // misbehaving are children that do what payloads say; those that are asked to sleep get less time.
