@@ -8,10 +8,6 @@ import (
 	"github.com/holdfast-dvir/holdfast/chain"
 )
 
-// RulesVersion names the classifier table; it stands in every envelope as "table/row". A change of the table is
-// a new version, so that an auditor can tell which rule decided.
-const RulesVersion = "classify-1"
-
 // Signal is what a sender says about an error, in the words of the system that raised it. The most specific one
 // given decides: Code, then HTTPStatus, then Type.
 type Signal struct {
@@ -20,9 +16,10 @@ type Signal struct {
 	// HTTPStatus is the answer of a server, 100 to 599; 0 means none.
 	HTTPStatus int
 	// Type names the error: an OS error ("ECONNRESET"), "timeout", "dns:timeout", "tls:unknown_authority",
-	// "grpc:UNAVAILABLE", "sqlstate:40001", "s3:SlowDown", "nats:no_responders", "crash:SIGSEGV".
+	// "grpc:UNAVAILABLE", "sqlstate:40001", "s3:SlowDown", "nats:no_responders", "exit:75", "crash:SIGSEGV", or the
+	// class of an exception, qualified or not ("requests.exceptions.ConnectTimeout"). The letter case is of no matter.
 	Type string
-	// RetryAfter is the header of that name, as it came; see ParseRetryAfter.
+	// RetryAfter is the header of that name, or the delay of a gRPC RetryInfo, as it came; see ParseRetryAfter.
 	RetryAfter string
 }
 
@@ -50,88 +47,6 @@ type Verdict struct {
 	RetryAfter time.Duration
 }
 
-// row is one line of the table: the signals it matches, what it says of them, and the symbol of the error code.
-// A pattern that ends in * matches by prefix; the first row that matches decides.
-type row struct {
-	patterns string // separated by blanks, lower case
-	class    chain.Class
-	symbol   string
-}
-
-// table lists every transient error; whatever is not listed is permanent. Rows of permanent errors only give
-// the error a name. Sources: RFC 9110 and RFC 6585 (HTTP), gRPC status codes, PostgreSQL appendix A, the S3
-// error responses, errno(3).
-var table = []row{
-	{"http:429", chain.Transient, "http_429"},
-	{"http:500", chain.Transient, "http_500"},
-	{"http:502", chain.Transient, "http_502"},
-	{"http:503", chain.Transient, "http_503"},
-	{"http:504", chain.Transient, "http_504"},
-	{"http:408", chain.Transient, "http_408"},
-	{"http:425", chain.Transient, "http_425"},
-	{"http:501 http:505 http:511", chain.Permanent, "unclassified"},
-	{"http:401 http:403", chain.Permanent, "http_credentials"},
-	{"http:409", chain.Permanent, "http_409"},
-	{"http:413", chain.Permanent, "http_413"},
-	{"http:422", chain.Permanent, "http_422"},
-	{"http:4*", chain.Permanent, "http_4xx"},
-	{"http:3*", chain.Permanent, "http_3xx"},
-
-	{"econnreset", chain.Transient, "net_reset"},
-	{"epipe", chain.Transient, "net_broken_pipe"},
-	{"econnrefused", chain.Transient, "net_refused"},
-	{"ehostunreach enetunreach", chain.Transient, "net_unreachable"},
-	{"unexpected_eof", chain.Transient, "net_unexpected_eof"},
-	{"etimedout io_timeout tls:handshake_timeout", chain.Transient, "net_timeout"},
-	{"tls:handshake_reset", chain.Transient, "net_reset"},
-	{"http2:goaway http2:refused_stream", chain.Transient, "net_http2"},
-	{"timeout deadline_exceeded", chain.Transient, "timeout"},
-	{"dns:timeout dns:servfail", chain.Transient, "dns_temp"},
-	{"dns:not_found dns:nxdomain", chain.Permanent, "dns_notfound"},
-	{"tls:unknown_authority", chain.Permanent, "tls_unknown_authority"},
-	{"tls:hostname", chain.Permanent, "tls_hostname"},
-	{"tls:expired tls:certificate_invalid", chain.Permanent, "tls_certificate"},
-	{"tls:alert", chain.Permanent, "tls_alert"},
-
-	{"grpc:unavailable", chain.Transient, "grpc_unavailable"},
-	{"grpc:deadline_exceeded", chain.Transient, "grpc_deadline"},
-	{"grpc:aborted", chain.Transient, "grpc_aborted"},
-
-	{"sqlstate:40001", chain.Transient, "pg_40001"},
-	{"sqlstate:40p01", chain.Transient, "pg_40p01"},
-	{"sqlstate:08*", chain.Transient, "pg_08"},
-	{"sqlstate:53300", chain.Transient, "pg_53300"},
-	{"sqlstate:57p01 sqlstate:57p02 sqlstate:57p03", chain.Transient, "pg_57p"},
-	{"sqlstate:55p03", chain.Transient, "pg_55p03"},
-	{"sqlstate:22*", chain.Permanent, "pg_22"},
-	{"sqlstate:23*", chain.Permanent, "pg_23"},
-	{"sqlstate:42*", chain.Permanent, "pg_42"},
-
-	{"s3:slowdown*", chain.Transient, "s3_slowdown"},
-	{"s3:internalerror", chain.Transient, "s3_internal"},
-	{"s3:requesttimeout", chain.Transient, "s3_timeout"},
-	{"s3:serviceunavailable", chain.Transient, "s3_unavailable"},
-	{"s3:requesttimetooskewed", chain.Transient, "s3_skew"},
-	{"s3:accessdenied", chain.Permanent, "s3_access_denied"},
-	{"s3:nosuchbucket", chain.Permanent, "s3_no_bucket"},
-	{"s3:invalidobjectstate", chain.Permanent, "s3_object_state"},
-
-	{"nats:no_responders", chain.Transient, "nats_no_responders"},
-	{"nats:timeout", chain.Transient, "nats_timeout"},
-	{"nats:not_leader", chain.Transient, "nats_not_leader"},
-
-	{"schema", chain.Permanent, "schema"},
-	{"parse", chain.Permanent, "parse"},
-	{"rule", chain.Permanent, "rule"},
-}
-
-// crashes is the prefix of signals that quarantine: the payload took its worker down.
-const crashes = "crash:"
-
-// crashSymbols are the crashes that have a code of their own; any other is "crash".
-var crashSymbols = map[string]bool{"sigsegv": true, "sigabrt": true, "sigkill": true, "sigbus": true, "sigill": true,
-	"sigfpe": true, "panic": true, "oom": true, "exit": true, "limit": true}
-
 // Classify decides by the table whether an error is transient. Transient only by positive listing; what it
 // does not know is permanent and unclassified.
 func (q *Queue) Classify(stage chain.Stage, s Signal) Verdict {
@@ -143,41 +58,58 @@ func (q *Queue) Classify(stage chain.Stage, s Signal) Verdict {
 
 // Classify is the table alone, without the codes of processors; now is for dates in RetryAfter.
 func Classify(stage chain.Stage, s Signal, now time.Time) Verdict {
-	key := strings.ToLower(s.Type)
+	r, known := index.find(s.key())
+	if !known {
+		return Verdict{Class: chain.Permanent, Code: string(stage) + "." + unclassified, Rule: RulesVersion + "/unlisted"}
+	}
+	v := Verdict{Class: r.effect.class(), Code: string(stage) + "." + r.symbol, Rule: RulesVersion + "/" + r.symbol}
+	switch r.effect {
+	case transient:
+		v.RetryAfter = ParseRetryAfter(s.RetryAfter, now)
+	case onRequest:
+		if v.RetryAfter = ParseRetryAfter(s.RetryAfter, now); v.RetryAfter > 0 {
+			v.Class = chain.Transient
+		} else {
+			v.Code = string(stage) + "." + unclassified
+		}
+	case poison:
+		v.Poison, v.Evidence = true, r.symbol
+	case permanent:
+	}
+	return v
+}
+
+// spellings are other beginnings of signals, and the one that the table has.
+var spellings = [][2]string{{"minio:", "s3:"}, {"pg:", "sqlstate:"}, {"postgres:", "sqlstate:"}, {"pgcode:", "sqlstate:"},
+	{"grpc:statuscode.", "grpc:"}}
+
+// key is the signal that decides, as the table spells it.
+func (s Signal) key() string {
 	if s.HTTPStatus != 0 {
-		key = "http:" + strconv.Itoa(s.HTTPStatus)
+		return "http:" + strconv.Itoa(s.HTTPStatus)
 	}
-	if kind, ok := strings.CutPrefix(key, crashes); ok {
-		return crash(stage, kind)
-	}
-	for _, r := range table {
-		if !r.matches(key) {
-			continue
+	key := strings.ToLower(s.Type)
+	for _, spelling := range spellings {
+		if rest, ok := strings.CutPrefix(key, spelling[0]); ok {
+			return spelling[1] + rest
 		}
-		v := Verdict{Class: r.class, Code: string(stage) + "." + r.symbol, Rule: RulesVersion + "/" + r.symbol}
-		if r.class == chain.Transient {
-			v.RetryAfter = ParseRetryAfter(s.RetryAfter, now)
-		}
-		return v
 	}
-	return Verdict{Class: chain.Permanent, Code: string(stage) + ".unclassified", Rule: RulesVersion + "/unlisted"}
+	return key
 }
 
-func crash(stage chain.Stage, kind string) Verdict {
-	symbol := "crash"
-	if crashSymbols[kind] {
-		symbol = "crash_" + kind
+// Unclassified counts the failures at a stage that this queue recorded as <stage>.unclassified, since it was opened:
+// they are what the table may have to learn.
+func (q *Queue) Unclassified(stage chain.Stage) uint64 {
+	if n := q.unclassified[stage]; n != nil {
+		return n.Load()
 	}
-	return Verdict{Class: chain.Permanent, Code: string(stage) + "." + symbol, Rule: RulesVersion + "/crash",
-		Poison: true, Evidence: symbol}
+	return 0
 }
 
-func (r row) matches(key string) bool {
-	for p := range strings.FieldsSeq(r.patterns) {
-		prefix, wild := strings.CutSuffix(p, "*")
-		if key == p || wild && strings.HasPrefix(key, prefix) {
-			return true
-		}
+// count notes what was recorded about a failure.
+func (q *Queue) count(r Receipt) {
+	stage, symbol, _ := strings.Cut(r.ErrorCode, ".")
+	if n := q.unclassified[chain.Stage(stage)]; n != nil && symbol == unclassified && !r.Known {
+		n.Add(1)
 	}
-	return false
 }

@@ -59,10 +59,12 @@ type Completion struct {
 	Findings    []chain.Finding
 	Rules       string // processor and version
 	Record      []byte // canonical record; nil when ignored
-	Key         chain.Digest
-	Version     chain.Digest
-	Content     chain.Digest
-	Unit        chain.Digest
+	// Identity of the report in Record, in pseudonyms. All are zero if it is not known: then the record belongs to this
+	// payload alone, and neither duplicates nor contradicts that of another.
+	Key     chain.Digest
+	Version chain.Digest
+	Content chain.Digest
+	Unit    chain.Digest
 }
 
 // Codes of the identity of reports.
@@ -138,7 +140,9 @@ func (q *Queue) FailJob(ctx context.Context, j Job, b Breakdown) (Receipt, error
 	if err != nil {
 		return Receipt{}, err
 	}
-	return q.outcome(ctx, j, func(l chain.Letter, _ *view) (chain.Event, error) { return q.failed(l, b, told), nil })
+	r, err := q.outcome(ctx, j, func(l chain.Letter, _ *view) (chain.Event, error) { return q.failed(l, b, told), nil })
+	q.count(r)
+	return r, err
 }
 
 // failed is the event of a breakdown at letter l, whose lease it ends.

@@ -180,6 +180,37 @@ func (b *bench) complete(body string, c deadletter.Completion) (deadletter.Recei
 	return r, b.letter(r.PayloadRef)
 }
 
+// TestRecordsWithoutIdentity: records that are not known to be reports neither duplicate nor contradict each other, and
+// a letter keeps the one it has.
+func TestRecordsWithoutIdentity(t *testing.T) {
+	b := newBench(t)
+	plain := func(record string) deadletter.Completion {
+		return deadletter.Completion{Outcome: chain.Admit, Rules: "rules/1", Record: []byte(record)}
+	}
+	for _, payload := range []string{"one", "two", "three"} {
+		record := "of " + payload
+		if payload == "three" {
+			record = "of two"
+		}
+		ref := b.ingest(payload).PayloadRef
+		r, err := b.Complete(t.Context(), b.lease(ref), plain(record))
+		require.NoError(t, err)
+		require.Equal(t, chain.Admit, r.Outcome)
+		require.Equal(t, chain.Sum([]byte(record)), b.letter(ref).RecordRef)
+		require.Zero(t, b.last().RecordKey)
+		require.Zero(t, b.last().RecordVersion)
+	}
+	require.NoError(t, b.state.Wait(t.Context(), uint64(b.size()-1)))
+	r := b.fail(transient("one"))
+	require.Equal(t, chain.Retrying, r.Disposition)
+	_, err := b.Replay(t.Context(), r.PayloadRef, operator)
+	require.NoError(t, err)
+	done, err := b.Complete(t.Context(), b.lease(r.PayloadRef), plain("another record of one"))
+	require.NoError(t, err)
+	require.Equal(t, chain.Admit, done.Outcome)
+	require.Equal(t, chain.Sum([]byte("of one")), b.letter(r.PayloadRef).RecordRef)
+}
+
 func TestOneRecordPerReport(t *testing.T) {
 	b := newBench(t)
 	for _, body := range []string{"a", "b", "c"} {

@@ -42,6 +42,8 @@ type Queue struct {
 	holding  sync.Mutex    // of orders about retention, one after another
 	unsure   atomic.Bool   // an append is unknown: refuse quickly until the log has told
 	size     atomic.Uint64 // of the log as far as this queue knows it
+	// unclassified counts failures by stage; its keys never change.
+	unclassified map[chain.Stage]*atomic.Uint64
 
 	// Owned by Run, and by Open before it.
 	tip    chain.Tip
@@ -78,7 +80,11 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 		cfg.Jitter = func() float64 { return 0 }
 	}
 	q := &Queue{cfg: cfg, codes: set(cfg.Codes), words: set(cfg.Vocabulary),
-		requests: make(chan *request, maxWaiting), ended: make(chan struct{}), recent: newOverlay()}
+		requests: make(chan *request, maxWaiting), ended: make(chan struct{}), recent: newOverlay(),
+		unclassified: map[chain.Stage]*atomic.Uint64{}}
+	for _, stage := range chain.Stages {
+		q.unclassified[stage] = new(atomic.Uint64)
+	}
 	if err := q.agree(ctx); err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func RetryAt(now time.Time, attempt uint64, retryAfter time.Duration, jitter flo
 }
 
 // ParseRetryAfter reads a Retry-After header (RFC 9110 section 10.2.3): seconds, also with a fraction as some
-// servers send, or a date. What is past, negative or unreadable is 0, which leaves the policy alone; what is
+// servers send, or with an s as the JSON of a protobuf Duration has it, or a date. What is past, negative or unreadable is 0, which leaves the policy alone; what is
 // absurdly long is cut to a day.
 func ParseRetryAfter(header string, now time.Time) time.Duration {
 	const day = 24 * time.Hour
@@ -43,8 +43,8 @@ func ParseRetryAfter(header string, now time.Time) time.Duration {
 	if header == "" {
 		return 0
 	}
-	if strings.Trim(header, "0123456789.") == "" {
-		seconds, err := strconv.ParseFloat(header, 64)
+	if number := strings.TrimSuffix(header, "s"); strings.Trim(number, "0123456789.") == "" {
+		seconds, err := strconv.ParseFloat(number, 64)
 		switch {
 		case errors.Is(err, strconv.ErrRange), seconds >= day.Seconds():
 			return day

@@ -149,7 +149,7 @@ func (q *Queue) Fail(ctx context.Context, f Failure) (Receipt, error) {
 		return Receipt{}, err
 	}
 	verdict := q.Classify(f.Stage, f.Signal)
-	return q.step(ctx, loc.Digest, func(l chain.Letter, _ *view) (decision, error) {
+	r, err := q.step(ctx, loc.Digest, func(l chain.Letter, _ *view) (decision, error) {
 		e := f.event(loc)
 		env := q.envelope(l, &f, verdict, told, e.At)
 		if known, ok := l.Occurred(env); ok && f.Attempt <= known.Attempt {
@@ -158,6 +158,8 @@ func (q *Queue) Fail(ctx context.Context, f Failure) (Receipt, error) {
 		e.Type, e.Envelope, e.Blobs, e.Evidence = chain.Type(env.Disposition), env, told.blobs(), verdict.Evidence
 		return record(e)
 	})
+	q.count(r)
+	return r, err
 }
 
 // normalise checks a failure before anything is stored.

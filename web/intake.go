@@ -52,10 +52,10 @@ func intakeOutput(r deadletter.Receipt) *receiptOutput {
 type Failure struct {
 	PayloadRef  string        `query:"payload_ref" json:"payload_ref,omitempty" doc:"Payload in custody, instead of a body" pattern:"^[0-9a-f]{64}$"`
 	Stage       chain.Stage   `query:"stage" json:"stage,omitempty" doc:"Where it failed" enum:"ingest,validate,parse,normalize,dispatch"`
-	ErrorType   string        `query:"error_type" json:"error_type,omitempty" doc:"Error as its system names it, such as ECONNRESET, timeout, grpc:UNAVAILABLE, sqlstate:40001, crash:SIGSEGV" maxLength:"200"`
+	ErrorType   string        `query:"error_type" json:"error_type,omitempty" doc:"Error as its system names it, such as ECONNRESET, timeout, grpc:UNAVAILABLE, sqlstate:40001, exit:75, crash:SIGSEGV, or the class of an exception" maxLength:"200"`
 	ErrorCode   string        `query:"error_code" json:"error_code,omitempty" doc:"Code of the closed vocabulary, stage.symbol" maxLength:"80"`
 	HTTPStatus  int           `query:"http_status" json:"http_status,omitempty" doc:"Answer of the server that refused it" minimum:"100" maximum:"599"`
-	RetryAfter  string        `query:"retry_after" json:"retry_after,omitempty" doc:"Header of that name, as it came" maxLength:"200"`
+	RetryAfter  string        `query:"retry_after" json:"retry_after,omitempty" doc:"Header of that name, or delay of a gRPC RetryInfo, as it came" maxLength:"200"`
 	Attempt     uint64        `query:"attempt" json:"attempt,omitempty" doc:"Attempts made elsewhere" maximum:"1000000"`
 	FirstSeen   time.Time     `query:"first_seen" json:"first_seen,omitzero" doc:"When the payload was first seen elsewhere"`
 	Channel     chain.Channel `query:"channel" json:"channel,omitempty" enum:"ocr_document,mobile_export,telematics_api,manual_entry,other"`

@@ -7,10 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/deadletter"
 )
 
 // metrics serves the numbers of a service. Labels never name a letter.
-func metrics(store *blob.Store) http.Handler {
+func metrics(store *blob.Store, queue *deadletter.Queue) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "holdfast_store_up",
@@ -28,5 +30,11 @@ func metrics(store *blob.Store) http.Handler {
 			Help: "Reads that met another version or a delete marker over the payload."},
 			func() float64 { return float64(store.Shadowed()) }),
 	)
+	for _, stage := range chain.Stages {
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "holdfast_unclassified_total",
+			Help:        "Failures that the classifier table does not know, recorded as <stage>.unclassified since the start.",
+			ConstLabels: prometheus.Labels{"stage": string(stage)}},
+			func() float64 { return float64(queue.Unclassified(stage)) }))
+	}
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }

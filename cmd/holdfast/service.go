@@ -281,7 +281,7 @@ func (s *service) openWeb(ctx context.Context) error {
 		return err
 	}
 	s.handler = web.Handler(web.Config{Queue: s.queue, State: s.state, Events: s.events, Tokens: tokens, MaxPayload: s.cfg.MaxPayload,
-		Version: version(), Log: s.log, Ready: s.ready, Metrics: metrics(s.store)})
+		Version: version(), Log: s.log, Ready: s.ready, Metrics: metrics(s.store, s.queue)})
 	return nil
 }
 
