@@ -1,6 +1,10 @@
 package process
 
-import "github.com/holdfast-dvir/holdfast/dvir"
+import (
+	"net/http"
+
+	"github.com/holdfast-dvir/holdfast/dvir"
+)
 
 // Faulty counts the letters at which faults of ours are remembered.
 func (p *Pool) Faulty() int {
@@ -34,3 +38,9 @@ func (c *Children) Abandon(data []byte) (gone <-chan struct{}, err error) {
 	}
 	return p.ended, p.in.Close()
 }
+
+// Transport is where the requests of h go.
+func (h *HTTP) Transport() *http.Transport { return h.transport }
+
+// AttemptChain names the attempts that share an Idempotency-Key.
+var AttemptChain = attemptChain
