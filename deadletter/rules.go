@@ -89,7 +89,8 @@ var table = []family{
 		{"timeout deadline_exceeded deadlineexceeded errdeadlineexceeded timeouterror timeoutexception", transient, "timeout"},
 		{"http2:goaway http2:refused_stream err_http2_goaway_session", transient, "net_http2"},
 	}},
-	{"Names: getaddrinfo(3), Winsock, c-ares. A class that does not tell an unknown name from a name server that is away is permanent", []row{
+	// A class that does not tell an unknown name from a name server in trouble is permanent.
+	{"Names of hosts: getaddrinfo(3), Winsock, c-ares", []row{
 		{"dns:timeout dns:servfail dns:temporary", transient, "dns_temp"},
 		{"eai_again wsatry_again socketerror.tryagain eservfail etimeout", transient, "dns_temp"},
 		{"dns:not_found dns:nxdomain", permanent, "dns_notfound"},
@@ -164,7 +165,8 @@ var table = []family{
 		{"nats:timeout nats.errtimeout", transient, "nats_timeout"},
 		{"nats:not_leader", transient, "nats_not_leader"},
 	}},
-	{"Exit status (sysexits.h; a shell adds 128 to a signal). Being stopped is nobody's fault; kill -9 tells nothing of its cause", []row{
+	// To be stopped is nobody's fault; kill -9 does not tell whose fault it was.
+	{"Exit status and signals (sysexits.h; a shell adds 128 to a signal, Python negates it)", []row{
 		{"exit:75", transient, "exit_tempfail"},
 		{"exit:65", permanent, "exit_dataerr"},
 		{"signal:sigterm signal:15 exit:143 exit:-15 signal:sigint signal:2 exit:130 exit:-2", transient, "stopped"},

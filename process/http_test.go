@@ -237,7 +237,7 @@ func TestRecords(t *testing.T) {
 		record bool
 	}{
 		"object": {`{"id":1970670598291982290,"a":1.0}`, true}, "spaced object": {" \r\n{ }\n", true}, "largest": {object(1000), true},
-		"too large": {object(1001), false}, "nothing": {"", false}, "array": {`[{}]`, false}, "text": {"ok", false}, "string": {`"{}"`, false},
+		"too large": {object(1001), false}, "too large by a line end": {object(1000) + "\n", false}, "nothing": {"", false}, "array": {`[{}]`, false}, "text": {"ok", false}, "string": {`"{}"`, false},
 		"null": {"null", false}, "cut object": {`{"a":`, false}, "two objects": {"{}{}", false}, "BOM": {"\ufeff{}", false},
 		"invalid UTF-8": {"{\"a\":\"\xff\"}", false}, "other space": {"\u00a0{}", false},
 	} {

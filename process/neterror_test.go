@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"testing"
@@ -200,4 +201,31 @@ func TestTC26NetworkErrors(t *testing.T) {
 			require.NotEmpty(t, b.Message)
 		})
 	}
+}
+
+// told is a connection that tells when it is closed.
+type told struct {
+	net.Conn
+	closed context.CancelFunc
+}
+
+func (c told) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+// TestClosedBeforeTheRequest: net/http has an error without a type for a server that closes before it was asked
+// anything, as one does that has nobody to answer.
+func TestClosedBeforeTheRequest(t *testing.T) {
+	h := newHTTP(t, "http://"+listen(t, shut))
+	gone, closed := context.WithCancel(t.Context())
+	h.Transport().DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		return told{c, closed}, err
+	}
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { <-gone.Done() }})
+	r, err := h.Process(ctx, jobOf([]byte("payload")), []byte("payload"))
+	require.NoError(t, err)
+	require.Equal(t, "http: server closed idle connection", r.Breakdown.Message)
+	require.Equal(t, "unexpected_eof", r.Breakdown.Signal.Type)
 }
