@@ -60,11 +60,19 @@
 //	annotation     owner, tag, untag, note
 //	payload_read   who opened the bytes, and why: reason
 //	retention      retain_until extended; hold on or off
-//	replay_plan    a bulk replay was ordered: plan, reason
-//	replay_cancel  and stopped: plan, reason
+//	replay_plan    a bulk replay was ordered: plan, reason, override, worker, terms; taken over by another worker:
+//	               plan, reason, worker
+//	replay_cancel  and stopped: plan, reason, counts
+//	replay_done    and ended: plan, counts
 //	alert          someone was told: reason
 //	key_rotate     the log signs with another key from here on: reason
 //	reanchor       documents a confirmed break; history is never rewritten: reason
+//
+// The terms of a bulk replay are filter, a URL query; snapshot, the number of events at which its letters were counted;
+// expected, their number; rate_milli, how many it replays in 1000 seconds at most; ramp, if it begins slowly; targets,
+// the processors they go to. Its letters are those that filter meant at snapshot and whose disposition no event from
+// snapshot on has changed; each is replayed, or is parked in poison, by an event with the plan. The counts at its end are
+// replayed, parked, skipped (changed by others, or being processed) and cancelled; they add up to expected.
 //
 // A letter may also begin with a failure that was handed over; that event then has the members of received, too.
 //

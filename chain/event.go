@@ -27,6 +27,7 @@ const (
 	TypeRetention    Type = "retention"     // extended, or legal hold set or lifted
 	TypeReplayPlan   Type = "replay_plan"   // a bulk replay was ordered
 	TypeReplayCancel Type = "replay_cancel" // and stopped
+	TypeReplayDone   Type = "replay_done"   // and ended by itself
 	TypeAlert        Type = "alert"         // someone was told
 	TypeKeyRotate    Type = "key_rotate"    // the log signs with another key from here on
 	TypeReanchor     Type = "reanchor"      // documents a confirmed break; history is never rewritten
@@ -38,7 +39,7 @@ func (t Type) scope() (letter, ok bool) {
 	case TypeReceived, TypeRetrying, TypeDeadLetter, TypeReplayed, TypeResolved, TypePoison, TypeAttempt,
 		TypeAttemptLost, TypeSubmission, TypeAnnotation, TypePayloadRead, TypeRetention:
 		return true, true
-	case TypeGenesis, TypeReplayPlan, TypeReplayCancel, TypeAlert, TypeKeyRotate, TypeReanchor:
+	case TypeGenesis, TypeReplayPlan, TypeReplayCancel, TypeReplayDone, TypeAlert, TypeKeyRotate, TypeReanchor:
 		return false, true
 	}
 	return false, false
@@ -173,13 +174,17 @@ type Event struct {
 
 	// Of people.
 	Reason   string
-	Override bool // a bound was overridden, with a reason
-	Plan     string
+	Override bool   // a bound was overridden, with a reason
+	Plan     string // the bulk replay that this belongs to
 	Owner    string
 	Tag      string
 	Untag    bool
 	Note     string
 	Hold     string // "on" or "off", of retention
+
+	// Of replay plans; Worker is the instance that carries one out.
+	Terms  *PlanTerms  // of replay_plan: what was ordered
+	Counts *PlanCounts // of replay_done and replay_cancel: what came of it
 
 	// Of genesis.
 	Origin   string
@@ -220,11 +225,15 @@ func (e *Event) members(c *codec) {
 		e.processing(c)
 	}
 	e.people(c)
-	if e.Type == TypeGenesis {
+	switch e.Type {
+	case TypeReplayPlan, TypeReplayCancel, TypeReplayDone:
+		e.planning(c)
+	case TypeGenesis:
 		text(c, "origin", &e.Origin)
 		text(c, "log_id", &e.LogID)
 		c.texts("keys", &e.Keys)
 		text(c, "software", &e.Software)
+	default:
 	}
 }
 
@@ -286,7 +295,7 @@ func (e *Event) Validate() error {
 	if e.Type == TypeGenesis && (e.Origin == "" || e.LogID == "") {
 		return &FieldError{"origin", "origin and log_id must stand in the genesis event"}
 	}
-	return nil
+	return e.validatePlan()
 }
 
 // field is a text and the name of its member.

@@ -86,7 +86,7 @@ func memberNames(t *testing.T) (names []string) {
 			}
 		}
 	}
-	for _, r := range goldenLog(t) {
+	for _, r := range append(goldenLog(t), goldenPlans(t)...) {
 		walk(tree(t, r.Raw))
 	}
 	return names

@@ -79,25 +79,69 @@ func goldenLog(t *testing.T) []chain.Record {
 	return records
 }
 
-// The bytes of events are for good. A test that fails here found a change that no released reader would survive.
-// The file was written once; nothing writes it anew.
-func TestGolden(t *testing.T) {
-	body, err := os.ReadFile("testdata/golden.jsonl")
-	require.NoError(t, err)
-	lines, err := chain.SplitLines(bytes.TrimSuffix(body, []byte("\n")))
-	require.NoError(t, err)
-	records := goldenLog(t)
-	require.Len(t, lines, len(records))
-	seen := map[chain.Type]bool{}
+// goldenPlans has what came to the format with bulk replays.
+func goldenPlans(t *testing.T) []chain.Record {
+	var records []chain.Record
 	var head chain.Head
-	for i, line := range lines {
-		require.Equal(t, string(line), string(records[i].Raw), "event %d", i)
-		r, err := head.Check(line)
-		require.NoError(t, err)
-		require.Equal(t, records[i], r)
-		head, seen[r.Event.Type] = r.Head(), true
+	letters := map[chain.Digest]chain.Letter{}
+	add := func(ref chain.Digest, e chain.Event) {
+		t.Helper()
+		e.At, e.Actor = start.Add(time.Duration(head.Size)*1500*time.Millisecond+123456*time.Microsecond), "user:1"
+		if e.Type.OfLetter() {
+			e = letters[ref].Next(e)
+		}
+		r, err := head.Seal(e)
+		require.NoError(t, err, "event %d", head.Size)
+		if e.Type.OfLetter() {
+			letters[ref], err = letters[ref].Apply(r)
+			require.NoError(t, err, "event %d", head.Size)
+		}
+		records, head = append(records, r), r.Head()
 	}
-	require.Equal(t, "843e7047e940ff23c70e3db4b609b0db1f2ec7bf5c1216520d958fd928f4dec0", head.Leaf.String())
+	a := chain.Sum([]byte("payload a"))
+	add(a, chain.Event{Type: chain.TypeGenesis, Origin: "holdfast.example/golden", LogID: "000102030405060708090a0b0c0d0e0f"})
+	add(a, chain.Event{Type: chain.TypeDeadLetter, PayloadRef: a, BlobVersion: "v1", RetainUntil: start.AddDate(1, 6, 0), Size: 9, Channel: chain.TelematicsAPI,
+		Envelope: &chain.Envelope{PayloadRef: a, Stage: chain.StageParse, ErrorClass: chain.Permanent, ErrorCode: "parse.unclassified",
+			Attempt: 3, FirstSeen: start, Disposition: chain.DeadLetter, Channel: chain.TelematicsAPI, Rule: "classify:1/default"}})
+	terms := &chain.PlanTerms{Filter: "disposition=dead_letter&error_code=parse.unclassified", Snapshot: 2, Expected: 1,
+		RateMilli: 500_000, Ramp: true, Targets: []string{"builtin", "warehouse"}}
+	add(a, chain.Event{Type: chain.TypeReplayPlan, Plan: "p2", Reason: "the mapping was fixed", Override: true, Worker: "node-1", Terms: terms})
+	add(a, chain.Event{Type: chain.TypeReplayPlan, Plan: "p2", Reason: "node-1 is gone", Worker: "node-2"})
+	add(a, chain.Event{Type: chain.TypeReplayed, Plan: "p2", Reason: "the mapping was fixed", Override: true})
+	add(a, chain.Event{Type: chain.TypeReplayDone, Plan: "p2", Counts: &chain.PlanCounts{Replayed: 1}})
+	add(a, chain.Event{Type: chain.TypeReplayPlan, Plan: "p6", Worker: "node-2", Terms: &chain.PlanTerms{Filter: "tag=x", Snapshot: 6, Expected: 10,
+		RateMilli: 100, Targets: []string{"builtin"}}})
+	add(a, chain.Event{Type: chain.TypeReplayCancel, Plan: "p6", Reason: "too fast", Counts: &chain.PlanCounts{Replayed: 1, Parked: 2, Skipped: 3, Cancelled: 4}})
+	return records
+}
+
+// The bytes of events are for good. A test that fails here found a change that no released reader would survive.
+// The files were written once; nothing writes them anew. What comes to the format later comes to a file of its own.
+func TestGolden(t *testing.T) {
+	seen := map[chain.Type]bool{}
+	for _, g := range []struct {
+		file    string
+		records []chain.Record
+		leaf    string
+	}{
+		{"golden.jsonl", goldenLog(t), "843e7047e940ff23c70e3db4b609b0db1f2ec7bf5c1216520d958fd928f4dec0"},
+		{"golden_plans.jsonl", goldenPlans(t), "8be771e8f015efc7aa6ef2214ae7d495bf2462a79a7d53a291e71ebf80838ff2"},
+	} {
+		body, err := os.ReadFile("testdata/" + g.file)
+		require.NoError(t, err)
+		lines, err := chain.SplitLines(bytes.TrimSuffix(body, []byte("\n")))
+		require.NoError(t, err)
+		require.Len(t, lines, len(g.records))
+		var head chain.Head
+		for i, line := range lines {
+			require.Equal(t, string(line), string(g.records[i].Raw), "event %d", i)
+			r, err := head.Check(line)
+			require.NoError(t, err)
+			require.Equal(t, g.records[i], r)
+			head, seen[r.Event.Type] = r.Head(), true
+		}
+		require.Equal(t, g.leaf, head.Leaf.String())
+	}
 	for _, typ := range allTypes {
 		require.True(t, seen[typ], typ)
 	}

@@ -58,6 +58,7 @@ type Letter struct {
 	Disposition Disposition
 	FirstSeen   time.Time
 	UpdatedAt   time.Time // of the last disposition change
+	MovedSeq    uint64    // of the event that made it
 	CaseSize    uint64    // number of events
 	CaseLeaf    Digest    // leaf hash of the last
 	FirstSeq    uint64
@@ -100,6 +101,7 @@ func (l *Letter) members(c *codec) {
 	text(c, "disposition", &l.Disposition)
 	c.instant("first_seen", &l.FirstSeen)
 	c.instant("updated_at", &l.UpdatedAt)
+	c.count("moved_seq", &l.MovedSeq, false)
 	c.count("case_size", &l.CaseSize, false)
 	c.digest("case_leaf", &l.CaseLeaf)
 	c.count("first_seq", &l.FirstSeq, false)
@@ -325,7 +327,7 @@ func (l Letter) move(r Record) (Letter, error) {
 		return l, &TransitionError{l.Disposition, e.Type, why}
 	}
 	n := l
-	n.Disposition, n.UpdatedAt = to, e.At
+	n.Disposition, n.UpdatedAt, n.MovedSeq = to, e.At, r.Seq
 	n.Lease, n.NextAttemptAt, n.Losses, n.LossesAlone = nil, time.Time{}, 0, 0
 	if !l.Exists() {
 		n.FirstSeen = e.At

@@ -52,6 +52,7 @@ genesis       -        -          -          -          -          -          - 
 alert         -        -          -          -          -          -          -          -          -          -
 replay_plan   -        -          -          -          -          -          -          -          -          -
 replay_cancel -        -          -          -          -          -          -          -          -          -
+replay_done   -        -          -          -          -          -          -          -          -          -
 key_rotate    -        -          -          -          -          -          -          -          -          -
 reanchor      -        -          -          -          -          -          -          -          -          -
 `
@@ -97,6 +98,7 @@ var allTypes = []chain.Type{
 	chain.TypeReceived, chain.TypeRetrying, chain.TypeDeadLetter, chain.TypeReplayed, chain.TypeResolved,
 	chain.TypePoison, chain.TypeGenesis, chain.TypeAttempt, chain.TypeAttemptLost, chain.TypeSubmission,
 	chain.TypeAnnotation, chain.TypePayloadRead, chain.TypeRetention, chain.TypeReplayPlan, chain.TypeReplayCancel,
+	chain.TypeReplayDone,
 	chain.TypeAlert, chain.TypeKeyRotate, chain.TypeReanchor,
 }
 
@@ -216,7 +218,7 @@ func TestLetterFold(t *testing.T) {
 	received := s.Letters["A"]
 	require.Equal(t, chain.Letter{
 		Ref: chaintest.Ref("A"), Disposition: chain.Received, FirstSeen: s.Records[1].Event.At, UpdatedAt: s.Records[1].Event.At,
-		CaseSize: 1, CaseLeaf: s.Records[1].Leaf, FirstSeq: 1, FirstLeaf: s.Records[1].Leaf, LastSeq: 1, Size: uint64(len(chaintest.Payload("A"))),
+		MovedSeq: 1, CaseSize: 1, CaseLeaf: s.Records[1].Leaf, FirstSeq: 1, FirstLeaf: s.Records[1].Leaf, LastSeq: 1, Size: uint64(len(chaintest.Payload("A"))),
 		BlobVersion: "1", RetainUntil: s.Records[1].Event.RetainUntil, Channel: chain.TelematicsAPI, Source: "fleet:1",
 		ContentType: "application/json", Submissions: []chain.Submission{{Channel: chain.TelematicsAPI, Source: "fleet:1", Seq: 1, Leaf: s.Records[1].Leaf}},
 	}, received)
@@ -226,6 +228,7 @@ func TestLetterFold(t *testing.T) {
 	leased := s.Letters["A"]
 	require.Equal(t, &chain.Lease{Seq: 2, Attempt: 1, Worker: "worker:1", Until: s.Records[2].Event.LeaseUntil}, leased.Lease)
 	require.Equal(t, received.UpdatedAt, leased.UpdatedAt)
+	require.Equal(t, received.MovedSeq, leased.MovedSeq)
 	require.False(t, leased.Due(s.Now), "leased")
 
 	s.Tell("A: extend")
@@ -241,6 +244,7 @@ func TestLetterFold(t *testing.T) {
 	require.Equal(t, chain.Exception, retrying.Outcome)
 	require.Equal(t, "dispatch.http_503", retrying.OutcomeCode)
 	require.Equal(t, uint64(4), retrying.FailureSeq)
+	require.Equal(t, uint64(4), retrying.MovedSeq)
 	require.Equal(t, s.Records[4].Leaf, retrying.FailureLeaf)
 	require.Equal(t, received.FirstSeen, retrying.FirstSeen)
 

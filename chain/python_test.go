@@ -210,11 +210,13 @@ func TestVerifyPyIntact(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("OK %d events, head %s, root %s", size, head.Leaf, root(t, lines[:size])), out)
 		require.Zero(t, code)
 	}
-	golden, err := os.ReadFile("testdata/golden.jsonl")
-	require.NoError(t, err)
-	code, out := verifyPy(t, bytes.Split(bytes.TrimSpace(golden), []byte("\n")))
-	require.Zero(t, code, out)
-	code, out = verifyPy(t, lines, "--head", "3:"+chain.LeafHash(lines[2]).String())
+	for _, name := range []string{"testdata/golden.jsonl", "testdata/golden_plans.jsonl"} {
+		golden, err := os.ReadFile(name)
+		require.NoError(t, err)
+		code, out := verifyPy(t, bytes.Split(bytes.TrimSpace(golden), []byte("\n")))
+		require.Zero(t, code, out)
+	}
+	code, out := verifyPy(t, lines, "--head", "3:"+chain.LeafHash(lines[2]).String())
 	require.Zero(t, code, "a log that has grown: %s", out)
 }
 

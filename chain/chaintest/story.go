@@ -191,6 +191,8 @@ func (h *History) event(name, word string) chain.Event {
 		e.Type, e.Hold, e.Reason = chain.TypeRetention, map[string]string{"hold": "on", "unhold": "off"}[word], "a claim"
 	case "replay_plan":
 		e.Plan, e.Reason = "plan:1", "the parser was fixed"
+	case "replay_done":
+		e.Plan, e.Counts = "plan:1", &chain.PlanCounts{Replayed: 1}
 	}
 	return e
 }
