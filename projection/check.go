@@ -54,7 +54,7 @@ const maxFindings = 1000
 // events demand. It lists what is wrong, up to a thousand findings, and is empty when nothing is. It reads the
 // whole file and needs little memory. Once ctx is done it says only that.
 func (db *DB) Check(ctx context.Context) []error {
-	c := &checker{ctx: ctx, counts: map[string]uint64{}}
+	c := &checker{ctx: ctx, counts: map[string]uint64{}, replays: map[string]replays{}}
 	err := db.view(func(tx *bbolt.Tx) error {
 		if why := schemaOf(tx); why != "" {
 			return damage(why)
@@ -63,6 +63,7 @@ func (db *DB) Check(ctx context.Context) []error {
 		c.events()
 		c.letters()
 		c.others()
+		c.plans()
 		c.indexes()
 		return nil
 	})
@@ -82,6 +83,13 @@ type checker struct {
 	counts  map[string]uint64    // counters, counted anew
 	entries [len(indexes)]uint64 // index entries the letters demand
 	cases   uint64               // events of letters
+	replays map[string]replays   // by plan
+}
+
+// replays is what the events of letters say of a plan.
+type replays struct {
+	counts chain.PlanCounts
+	last   uint64 // seq
 }
 
 func (c *checker) report(format string, args ...any) {
@@ -200,6 +208,7 @@ func (c *checker) follow(l chain.Letter, n, seq uint64) chain.Letter {
 		c.report("letter %d: event %d: %w", n, seq, err)
 		return l
 	}
+	c.replay(&r)
 	if version, ok := admits(&r.Event); ok && seqAt(c.tx, bucketRecords, version) > r.Seq {
 		c.report("letter %d: event %d admits a record that is not entered, or entered later", n, r.Seq)
 	}
@@ -207,6 +216,28 @@ func (c *checker) follow(l chain.Letter, n, seq uint64) chain.Letter {
 		c.report("letter %d: event %d is not known to its vehicle", n, r.Seq)
 	}
 	return l
+}
+
+// replay counts an event of a letter for the plan it names, if that was ordered before.
+func (c *checker) replay(r *chain.Record) {
+	if r.Event.Plan == "" {
+		return
+	}
+	p, err := plan(c.tx, r.Event.Plan)
+	if err != nil || !p.Exists() || r.Seq < p.Seq {
+		return
+	}
+	one := c.replays[p.ID]
+	switch r.Event.Type {
+	case chain.TypeReplayed:
+		one.counts.Replayed++
+	case chain.TypePoison:
+		one.counts.Parked++
+	default:
+		return
+	}
+	one.last = max(one.last, r.Seq)
+	c.replays[p.ID] = one
 }
 
 // seqAt is the seq that bucket names; the largest number, which no event has, when there is none.

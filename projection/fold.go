@@ -128,6 +128,7 @@ func asBroken(seq uint64, err error) error {
 type fold struct {
 	tx       *bbolt.Tx
 	letters  map[chain.Digest]*touched
+	plans    map[string]chain.Plan
 	events   []*chain.Record
 	timeline []step
 	notices  [][]byte
@@ -147,7 +148,7 @@ func newFold(tx *bbolt.Tx, b *batch, far *scattered) (*fold, error) {
 	tree, err := newHashesAt(b.base.Size, hashes{tx.Bucket(bucketHashes)})
 	tree.new = make([]tlog.Hash, 0, 2*len(b.records))
 	return &fold{
-		tx: tx, letters: map[chain.Digest]*touched{}, far: far, refs: tx.Bucket(bucketRefs).Cursor(),
+		tx: tx, letters: map[chain.Digest]*touched{}, plans: map[string]chain.Plan{}, far: far, refs: tx.Bucket(bucketRefs).Cursor(),
 		stored: tx.Bucket(bucketLetters), hashes: tree,
 		events: make([]*chain.Record, 0, len(b.records)), timeline: make([]step, 0, len(b.records)),
 	}, err
@@ -157,6 +158,9 @@ func newFold(tx *bbolt.Tx, b *batch, far *scattered) (*fold, error) {
 func (f *fold) add(r *chain.Record) error {
 	e := &r.Event
 	if !e.Type.OfLetter() {
+		if err := f.planned(r); err != nil {
+			return err
+		}
 		f.notices = append(f.notices, append(textGroup(string(e.Type)), number(r.Seq)...))
 		f.events = append(f.events, r)
 		return nil
@@ -166,6 +170,9 @@ func (f *fold) add(r *chain.Record) error {
 		return err
 	}
 	after, err := t.after.Apply(*r)
+	if err == nil {
+		err = f.planned(r)
+	}
 	if err != nil {
 		return err
 	}
@@ -244,7 +251,7 @@ func (f *fold) write() error {
 	if err = cmp.Or(<-prepared, err); err != nil {
 		return err
 	}
-	return cmp.Or(f.hashes.write(), f.writeLetters(changed), f.writePlaces(moves), f.far.write(f.tx))
+	return cmp.Or(f.hashes.write(), f.writeLetters(changed), f.writePlaces(moves), f.writePlans(), f.far.write(f.tx))
 }
 
 // writeEvents appends: those buckets are filled to the brim, since nothing is ever put in between.

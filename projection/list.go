@@ -60,7 +60,12 @@ const (
 // names a place in the order, not a letter, so it stays good whatever happens in between: nothing is shown twice,
 // and what keeps matching is not missed. A cursor of other making or of the other order, and a filter of unknown
 // words, are *chain.FieldError.
-func (db *DB) List(f Filter, cursor string, limit int) (page Page, err error) {
+func (db *DB) List(f Filter, cursor string, limit int) (Page, error) {
+	return db.list(f, cursor, limit, func(*bbolt.Tx, *chain.Letter) (bool, error) { return true, nil })
+}
+
+// list is List of those letters that also pass.
+func (db *DB) list(f Filter, cursor string, limit int, passes func(*bbolt.Tx, *chain.Letter) (bool, error)) (page Page, err error) {
 	if err := f.validate(); err != nil {
 		return Page{}, err
 	}
@@ -72,11 +77,7 @@ func (db *DB) List(f Filter, cursor string, limit int) (page Page, err error) {
 	err = db.view(func(tx *bbolt.Tx) error {
 		looked, at := 0, rank{}
 		bucket, groups := f.stretches(tx)
-		runs := make([]run, len(groups))
-		for i, group := range groups {
-			runs[i] = run{group: group, from: from, to: to}
-		}
-		for r := range merge(tx.Bucket(bucket), f.Order, runs...) {
+		for r := range merge(tx.Bucket(bucket), f.Order, runsOf(groups, from, to)...) {
 			if len(page.Letters) == limit || looked == maxLooked {
 				page.Next = f.cursor(at)
 				break
@@ -85,7 +86,14 @@ func (db *DB) List(f Filter, cursor string, limit int) (page Page, err error) {
 			if err != nil {
 				return err
 			}
-			if f.matches(&l) {
+			shown := f.matches(&l)
+			if shown {
+				shown, err = passes(tx, &l)
+			}
+			if err != nil {
+				return err
+			}
+			if shown {
 				page.Letters = append(page.Letters, l)
 			}
 			looked, at = looked+1, r
@@ -223,6 +231,14 @@ type run struct {
 
 	cursor *bbolt.Cursor
 	at     rank
+}
+
+func runsOf(groups [][]byte, from, to rank) []run {
+	runs := make([]run, len(groups))
+	for i, group := range groups {
+		runs[i] = run{group: group, from: from, to: to}
+	}
+	return runs
 }
 
 // merge yields the entries of all runs in one order.

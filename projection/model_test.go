@@ -3,6 +3,7 @@ package projection_test
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -54,12 +55,13 @@ type model struct {
 	records map[chain.Digest]projection.RecordEntry
 	units   map[chain.Digest]chain.Digest
 	alerts  []uint64
+	plans   map[string]chain.Plan
 }
 
 func newModel(t testing.TB, seed uint64) *model {
 	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 7)), now: time.Date(2026, 3, 2, 6, 0, 0, 0, time.UTC),
 		letters: map[chain.Digest]chain.Letter{}, events: map[chain.Digest][]uint64{},
-		records: map[chain.Digest]projection.RecordEntry{}, units: map[chain.Digest]chain.Digest{}}
+		records: map[chain.Digest]projection.RecordEntry{}, units: map[chain.Digest]chain.Digest{}, plans: map[string]chain.Plan{}}
 	m.add(chain.Event{Type: chain.TypeGenesis, Origin: "holdfast.example/model", LogID: "0102"})
 	return m
 }
@@ -80,6 +82,9 @@ func (m *model) add(e chain.Event) bool {
 			return false
 		}
 		m.note(r, after)
+	}
+	if e.Plan != "" {
+		m.plans[e.Plan] = m.plans[e.Plan].Apply(r)
 	}
 	if e.Type == chain.TypeAlert {
 		m.alerts = append(m.alerts, r.Seq)
@@ -149,6 +154,7 @@ func (m *model) step() {
 		}
 	case 9:
 		e.Type, e.Reason, e.Override = chain.TypeReplayed, "fixed", true
+		e.Plan = pick("", "p1", "p2", "p3")
 	case 10:
 		e.Type, e.Owner, e.Tag, e.Untag = chain.TypeAnnotation, pick("", "ann", "bob"), pick("", "odd", "old"), m.random.IntN(3) == 0
 	case 11:
@@ -160,8 +166,55 @@ func (m *model) step() {
 		e.Type, e.Lease, e.Attempt, e.Reason = chain.TypeAttemptLost, l.Lease.Seq, l.Lease.Attempt, chain.LostWorker
 	case 13:
 		e = chain.Event{Type: chain.TypeAlert, Reason: "too many"}
+		if m.random.IntN(2) == 0 {
+			e = m.planEvent(pick("p1", "p2", "p3", "p4", "p5", "p6"))
+		}
 	}
 	m.add(e)
+}
+
+// planEvent orders a plan, or moves it, or ends it.
+func (m *model) planEvent(id string) chain.Event {
+	e := chain.Event{Type: chain.TypeReplayPlan, Plan: id, Reason: "fixed", Worker: "node-1"}
+	switch p := m.plans[id]; {
+	case !p.Exists() && m.random.IntN(3) > 0:
+		e.Terms = &chain.PlanTerms{Filter: "tag=odd", Snapshot: m.head.Size, Expected: 9, RateMilli: 1000, Targets: []string{"builtin"}}
+	case p.Exists() && m.random.IntN(4) == 0:
+		e.Type, e.Counts = chain.TypeReplayDone, &chain.PlanCounts{Replayed: p.Counts.Replayed, Skipped: 1}
+	case p.Exists() && m.random.IntN(4) == 0:
+		e.Type, e.Counts = chain.TypeReplayCancel, &chain.PlanCounts{Replayed: p.Counts.Replayed, Cancelled: 1}
+	}
+	return e
+}
+
+// comparePlans compares every plan, the list of them, and those that run.
+func (m *model) comparePlans(db *projection.DB) {
+	t := m.t
+	var all, running []chain.Plan
+	for _, id := range slices.Sorted(maps.Keys(m.plans)) {
+		p, err := db.Plan(id)
+		if !m.plans[id].Exists() {
+			require.ErrorIs(t, err, projection.ErrNotFound)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, m.plans[id], p)
+		if all = append(all, p); p.State == chain.PlanRunning {
+			running = append(running, p)
+		}
+	}
+	require.NotEmpty(t, all)
+	have, err := db.RunningPlans()
+	require.NoError(t, err)
+	require.Equal(t, running, have)
+	slices.SortFunc(all, func(a, b chain.Plan) int { return cmp.Compare(b.Seq, a.Seq) })
+	var listed []chain.Plan
+	for before := uint64(1 << 40); before != 0; {
+		page, next, err := db.Plans(before, 2)
+		require.NoError(t, err)
+		listed, before = append(listed, page...), next
+	}
+	require.Equal(t, all, listed)
 }
 
 func (m *model) envelope(l chain.Letter, code string) *chain.Envelope {
@@ -207,6 +260,7 @@ func TestAgainstModel(t *testing.T) {
 		m.compareLists(db)
 		m.compareCounts(db)
 		m.compareWork(db)
+		m.comparePlans(db)
 		require.Empty(t, db.Check(t.Context()))
 	}
 }

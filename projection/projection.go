@@ -26,6 +26,7 @@
 //	notices   type, 0, seq -> nothing: the events that belong to no letter
 //	records   record_version -> seq of the first resolved event that admitted it
 //	units     unit_key -> seq of the last resolved event with a record
+//	plans     0, id -> chain.Plan as text; 1, id -> nothing: those that are running
 //	counters  index, group -> number of entries
 //	by_...    group, rank -> nothing: the indexes, see places
 //

@@ -727,7 +727,7 @@ func TestCheckFinds(t *testing.T) {
 	alter(t, path, func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error { names = append(names, string(name)); return nil })
 	})
-	require.Len(t, names, 18)
+	require.Len(t, names, 19)
 	for _, name := range names {
 		if name == "meta" {
 			continue

@@ -12,7 +12,7 @@ import (
 )
 
 // schemaVersion counts the layouts of the file. Another one is not migrated but rebuilt.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // Buckets. The indexes have theirs in the table below.
 var (
@@ -25,6 +25,7 @@ var (
 	bucketNotices  = []byte("notices")
 	bucketRecords  = []byte("records")
 	bucketUnits    = []byte("units")
+	bucketPlans    = []byte("plans")
 	bucketCounters = []byte("counters")
 
 	keySchema = []byte("schema")
@@ -64,7 +65,7 @@ var indexes = [...]struct {
 // buckets lists all of them; the order is that of the fingerprint.
 func buckets() [][]byte {
 	all := [][]byte{bucketMeta, bucketEvents, bucketHashes, bucketLetters, bucketRefs, bucketTimeline, bucketNotices,
-		bucketRecords, bucketUnits, bucketCounters}
+		bucketRecords, bucketUnits, bucketPlans, bucketCounters}
 	for _, ix := range indexes {
 		all = append(all, ix.bucket)
 	}
