@@ -68,7 +68,8 @@ func (q *Queue) letter(ctx context.Context, ref chain.Digest) (chain.Letter, err
 
 // Replay puts a dead letter, a waiting retry or, with an override, a quarantined letter back to work. A letter
 // that was replayed MaxReplays times is parked as poison instead, unless the order overrides the bound.
-// Errors: ErrNotFound, *chain.TransitionError if it is not waiting for anybody, *chain.FieldError.
+// Errors: ErrNotFound, *chain.TransitionError if it is not waiting for anybody, *PlanConflictError if a running plan is
+// still to replay it, *chain.FieldError.
 func (q *Queue) Replay(ctx context.Context, ref chain.Digest, o Order) (Receipt, error) {
 	if err := o.validate(false); err != nil {
 		return Receipt{}, err
@@ -77,13 +78,21 @@ func (q *Queue) Replay(ctx context.Context, ref chain.Digest, o Order) (Receipt,
 	if err != nil {
 		return Receipt{}, err
 	}
-	return q.step(ctx, ref, func(l chain.Letter, _ *view) (decision, error) {
-		if l.Replays >= q.cfg.MaxReplays && !o.Override && l.Lease == nil &&
-			(l.Disposition == chain.DeadLetter || l.Disposition == chain.Retrying) {
-			return record(parked(e, l))
+	return q.step(ctx, ref, func(l chain.Letter, v *view) (decision, error) {
+		if err := v.unplanned(l); err != nil {
+			return decision{}, err
 		}
-		return record(e)
+		return record(q.replay(e, l))
 	})
+}
+
+// replay is e, a replay of l, or what it comes to beyond the bound.
+func (q *Queue) replay(e chain.Event, l chain.Letter) chain.Event {
+	if l.Replays >= q.cfg.MaxReplays && !e.Override && l.Lease == nil &&
+		(l.Disposition == chain.DeadLetter || l.Disposition == chain.Retrying) {
+		return parked(e, l)
+	}
+	return e
 }
 
 // parked turns a replay beyond the bound into quarantine: cycling it again would repeat what never helped.

@@ -30,6 +30,9 @@ type Config struct {
 	Jitter     func() float64 // in [0,1); nil means none, for tests
 	Codes      []string       // error codes of processors, accepted from senders
 	Vocabulary []string       // words of the contract, never personal data: not masked in error texts
+
+	Node   string                    // this instance, over restarts: whose plans it carries out; "" means "node"
+	Target func(chain.Letter) string // the processor that a letter goes to; nil means that all go to "builtin"
 }
 
 // Queue is the dead-letter queue of one process. Its methods may be called from any goroutine while Run runs.
@@ -75,6 +78,12 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	}
 	if cfg.MaxReplays == 0 {
 		cfg.MaxReplays = 5
+	}
+	if cfg.Node == "" {
+		cfg.Node = "node"
+	}
+	if cfg.Target == nil {
+		cfg.Target = func(chain.Letter) string { return "builtin" }
 	}
 	if cfg.Jitter == nil {
 		cfg.Jitter = func() float64 { return 0 }

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"errors"
 	"maps"
+	"slices"
 
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/projection"
@@ -12,21 +13,24 @@ import (
 type overlay struct {
 	letters map[chain.Digest]chain.Letter
 	records map[chain.Digest]projection.RecordEntry // by record_version
+	plans   map[string]chain.Plan
 }
 
 func newOverlay() overlay {
-	return overlay{map[chain.Digest]chain.Letter{}, map[chain.Digest]projection.RecordEntry{}}
+	return overlay{map[chain.Digest]chain.Letter{}, map[chain.Digest]projection.RecordEntry{}, map[string]chain.Plan{}}
 }
 
 func (o overlay) merge(newer overlay) {
 	maps.Copy(o.letters, newer.letters)
 	maps.Copy(o.records, newer.records)
+	maps.Copy(o.plans, newer.plans)
 }
 
 // forget drops what a projection of size events knows itself.
 func (o overlay) forget(size uint64) {
 	maps.DeleteFunc(o.letters, func(_ chain.Digest, l chain.Letter) bool { return l.LastSeq < size })
 	maps.DeleteFunc(o.records, func(_ chain.Digest, r projection.RecordEntry) bool { return r.Seq < size })
+	maps.DeleteFunc(o.plans, func(_ string, p chain.Plan) bool { return p.LastSeq < size })
 }
 
 // view is the state at a head of the log: the projection, what came after it, and what this block adds.
@@ -73,12 +77,70 @@ func (v *view) admitted(version chain.Digest) (projection.RecordEntry, bool, err
 	return v.q.cfg.State.RecordVersion(version)
 }
 
+// plan is a bulk replay at this head; the zero Plan if there is none.
+func (v *view) plan(id string) (chain.Plan, error) {
+	if p, ok := v.local.plans[id]; ok {
+		return p, nil
+	}
+	if p, ok := v.q.recent.plans[id]; ok {
+		return p, nil
+	}
+	p, err := v.q.cfg.State.Plan(id)
+	if errors.Is(err, projection.ErrNotFound) {
+		return chain.Plan{}, nil
+	}
+	return p, err
+}
+
+// running are the bulk replays that have not ended at this head.
+func (v *view) running() (plans []chain.Plan, err error) {
+	stored, err := v.q.cfg.State.RunningPlans()
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, p := range stored {
+		ids[p.ID] = true
+	}
+	for _, newer := range []map[string]chain.Plan{v.q.recent.plans, v.local.plans} {
+		for id := range newer {
+			ids[id] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		p, err := v.plan(id)
+		if err != nil {
+			return nil, err
+		}
+		if p.State == chain.PlanRunning {
+			plans = append(plans, p)
+		}
+	}
+	return plans, nil
+}
+
+// foldPlan moves the plan that record names, if it names one.
+func (v *view) foldPlan(record chain.Record) error {
+	id := record.Event.Plan
+	if id == "" {
+		return nil
+	}
+	p, err := v.plan(id)
+	if err != nil {
+		return err
+	}
+	if p = p.Apply(record); p.Exists() {
+		v.local.plans[id] = p
+	}
+	return nil
+}
+
 // fold moves the view past record.
 func (v *view) fold(record chain.Record) error {
 	e := &record.Event
 	if e.PayloadRef.IsZero() {
 		v.head = record.Head()
-		return nil
+		return v.foldPlan(record)
 	}
 	l, err := v.letter(e.PayloadRef)
 	if err != nil {
@@ -92,6 +154,9 @@ func (v *view) fold(record chain.Record) error {
 		return &chain.BrokenError{Seq: record.Seq, Kind: chain.BreakLifecycle, Err: err}
 	}
 	v.head, v.local.letters[l.Ref] = record.Head(), l
+	if err := v.foldPlan(record); err != nil {
+		return err
+	}
 	if e.RecordVersion.IsZero() || e.Outcome != chain.Admit && e.Outcome != chain.AdmitWithWarning {
 		return nil
 	}

@@ -275,34 +275,60 @@ func (db *DB) Survey(ctx context.Context, f Filter, snapshot uint64, visit func(
 	if err := f.validate(); err != nil {
 		return 0, err
 	}
-	from, to, err := f.bounds("")
-	if err != nil {
-		return 0, err
-	}
 	err = db.view(func(tx *bbolt.Tx) error {
 		m, _ := readMark(tx)
 		size = m.Size
-		bucket, groups := f.stretches(tx)
-		for r := range merge(tx.Bucket(bucket), f.Order, runsOf(groups, from, to)...) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			l, err := letter(tx, r.number)
-			if err != nil {
-				return err
-			}
-			if !f.matches(&l) {
-				continue
-			}
-			member, err := f.member(tx, &l, cmp.Or(snapshot, size))
-			if err != nil {
-				return err
-			}
-			visit(&l, member)
-		}
-		return nil
+		return f.survey(ctx, tx, cmp.Or(snapshot, size), visit)
 	})
 	return size, err
+}
+
+func (f *Filter) survey(ctx context.Context, tx *bbolt.Tx, snapshot uint64, visit func(l *chain.Letter, member bool)) error {
+	from, to, err := f.bounds("")
+	if err != nil {
+		return err
+	}
+	bucket, groups := f.stretches(tx)
+	for r := range merge(tx.Bucket(bucket), f.Order, runsOf(groups, from, to)...) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		l, err := letter(tx, r.number)
+		if err != nil {
+			return err
+		}
+		if !f.matches(&l) {
+			continue
+		}
+		member, err := f.member(tx, &l, snapshot)
+		if err != nil {
+			return err
+		}
+		visit(&l, member)
+	}
+	return nil
+}
+
+// PlanProgress is a plan with what its filter means now, all of one state: how many members are still as they were
+// counted, and how many letters came to it later, which the plan leaves alone. Errors are ErrNotFound and that of ctx.
+func (db *DB) PlanProgress(ctx context.Context, id string) (p chain.Plan, members, later uint64, err error) {
+	err = db.view(func(tx *bbolt.Tx) (err error) {
+		if p, err = plan(tx, id); err != nil || !p.Exists() {
+			return cmp.Or(err, fmt.Errorf("plan: %w", ErrNotFound))
+		}
+		f, err := ParseFilter(p.Terms.Filter)
+		if err != nil {
+			return err
+		}
+		return f.survey(ctx, tx, p.Terms.Snapshot, func(_ *chain.Letter, member bool) {
+			if member {
+				members++
+			} else {
+				later++
+			}
+		})
+	})
+	return p, members, later, err
 }
 
 // Members is the page of the letters that f meant at snapshot and whose disposition has not changed since. Cursors are
