@@ -129,9 +129,10 @@ func planFilter(f projection.Filter, override bool) (projection.Filter, string, 
 	return f, text, err
 }
 
-// CreatePlan orders a bulk replay. This instance carries it out, in RunPlans.
+// CreatePlan orders a bulk replay. This instance carries it out, in RunPlans. The reason is compared with the payloads
+// of the sample, not with all.
 // Errors: ErrEmptyFilter, *chain.FieldError, *PlanCountError if there are not as many letters as expected,
-// *PlanConflictError if a plan is running for one of its targets, ErrUnavailable.
+// *PlanConflictError if a plan is running for one of its targets, errors of the store, ErrUnavailable.
 func (q *Queue) CreatePlan(ctx context.Context, o PlanOrder) (chain.Plan, error) {
 	f, text, err := planFilter(o.Filter, o.Override)
 	if err == nil {
@@ -155,8 +156,11 @@ func (q *Queue) CreatePlan(ctx context.Context, o PlanOrder) (chain.Plan, error)
 	e := chain.Event{Type: chain.TypeReplayPlan, Actor: o.Actor, Override: o.Override, Worker: q.cfg.Node,
 		Terms: &chain.PlanTerms{Filter: text, Snapshot: o.Snapshot, Expected: o.Expected,
 			RateMilli: cmp.Or(o.RateMilli, DefaultPlanRate), Ramp: o.Ramp, Targets: seen.Targets}}
-	if e.Reason, err = q.plain(o.Reason); err != nil {
-		return chain.Plan{}, err
+	e.Reason = o.Reason
+	for _, ref := range seen.Sample {
+		if e.Reason, err = q.clear(ctx, ref, e.Reason); err != nil {
+			return chain.Plan{}, err
+		}
 	}
 	r, err := q.do(ctx, func(v *view) (chain.Event, error) {
 		e.At, e.Plan = time.Now(), "p"+strconv.FormatUint(v.head.Size, 10)
@@ -180,7 +184,7 @@ func (o *PlanOrder) validate(size uint64) error {
 	return nil
 }
 
-// plain clears words of a person that are about no payload in particular.
+// plain clears words of a person without a payload to compare them with.
 func (q *Queue) plain(text string) (string, error) {
 	return Sanitise(text, strings.NewReader(""), q.contract)
 }

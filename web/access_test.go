@@ -23,6 +23,11 @@ var may = map[string]string{
 	"POST /v1/letters/{ref}/resolve":     "reviewer admin",
 	"POST /v1/letters/{ref}/annotations": "reviewer admin",
 	"POST /v1/letters/{ref}/hold":        "reviewer admin",
+	"POST /v1/plans":                     "reviewer admin",
+	"GET /v1/plans":                      "reviewer auditor admin",
+	"GET /v1/plans/{id}":                 "reviewer auditor admin",
+	"DELETE /v1/plans/{id}":              "reviewer admin",
+	"POST /v1/plans/{id}/resume":         "reviewer admin",
 	"GET /v1/groups":                     "reviewer auditor admin",
 	"GET /v1/stats":                      "reviewer auditor admin",
 	"GET /v1/events":                     "reviewer auditor admin",
@@ -47,7 +52,7 @@ func TestRoles(t *testing.T) {
 	b := newBench(t)
 	for route, roles := range may {
 		method, path, _ := strings.Cut(route, " ")
-		path = strings.ReplaceAll(path, "{ref}", "00000000")
+		path = strings.NewReplacer("{ref}", "00000000", "{id}", "p0").Replace(path)
 		for _, role := range web.Roles {
 			a := b.send(method, path, nil, "Authorization", "bearer "+b.secrets[role])
 			if roles == "*" || strings.Contains(roles, string(role)) {

@@ -192,6 +192,58 @@ func (c *Client) Hold(ctx context.Context, ref string, p Protection) (r Receipt,
 	return r, c.post(ctx, letterPath(ref, "/hold"), p, &r)
 }
 
+// PreviewPlan counts what an order would replay; only its filter and override matter.
+func (c *Client) PreviewPlan(ctx context.Context, o PlanOrder) (p PlanPreview, err error) {
+	var a PlanAnswer
+	if err = c.order(ctx, url.Values{"dry_run": {"true"}}, o, &a); err == nil && a.Preview != nil {
+		p = *a.Preview
+	}
+	return p, err
+}
+
+// CreatePlan orders a bulk replay.
+func (c *Client) CreatePlan(ctx context.Context, o PlanOrder) (p Plan, err error) {
+	var a PlanAnswer
+	if err = c.order(ctx, nil, o, &a); err == nil && a.Plan != nil {
+		p = *a.Plan
+	}
+	return p, err
+}
+
+func (c *Client) order(ctx context.Context, q url.Values, o PlanOrder, into *PlanAnswer) error {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, call{"POST", "/v1/plans", q, http.Header{"Content-Type": {"application/json"}}, bytes.NewReader(raw)}, into)
+}
+
+// Plans are bulk replays ordered before event seq (0 for all), the latest first.
+func (c *Client) Plans(ctx context.Context, before uint64, limit int) (p Plans, err error) {
+	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	if before > 0 {
+		q.Set("before", strconv.FormatUint(before, 10))
+	}
+	return p, c.get(ctx, "/v1/plans", q, &p)
+}
+
+// Plan is a bulk replay, and how far it is.
+func (c *Client) Plan(ctx context.Context, id string) (p Plan, err error) {
+	return p, c.get(ctx, planPath(id), nil, &p)
+}
+
+func planPath(id string) string { return "/v1/plans/" + url.PathEscape(id) }
+
+// CancelPlan cancels a running plan.
+func (c *Client) CancelPlan(ctx context.Context, id, reason string) (p Plan, err error) {
+	return p, c.do(ctx, call{"DELETE", planPath(id), url.Values{"reason": {reason}}, nil, nil}, &p)
+}
+
+// ResumePlan has the instance that answers carry out a plan of another.
+func (c *Client) ResumePlan(ctx context.Context, id, reason string) (p Plan, err error) {
+	return p, c.post(ctx, planPath(id)+"/resume", Order{Reason: reason}, &p)
+}
+
 // Groups are the letters that f means by disposition and error code; without dispositions, the open ones.
 func (c *Client) Groups(ctx context.Context, f Filter) (g []Group, err error) {
 	var out Groups

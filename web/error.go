@@ -26,6 +26,7 @@ type Problem struct {
 	Status    int     `json:"status" doc:"HTTP status code"`
 	Detail    string  `json:"detail,omitempty" doc:"What is wrong, for a person"`
 	Fields    []Field `json:"fields,omitempty" doc:"The parts of the request that break a rule"`
+	Plan      string  `json:"plan,omitempty" doc:"The running plan that is in the way"`
 	RequestID string  `json:"request_id,omitempty" doc:"Finds the request in the log"`
 
 	header http.Header
@@ -45,7 +46,9 @@ const (
 	KindNotFound     = "not-found"    // 404: no such letter, or no such path
 	KindMethod       = "method"       // 405
 	KindAmbiguous    = "ambiguous"    // 409: a short reference fits several letters
-	KindState        = "state"        // 409: the letter cannot take this step now
+	KindState        = "state"        // 409: the letter, or the plan, cannot take this step now
+	KindPlan         = "plan"         // 409: a running plan is in the way
+	KindCount        = "count"        // 409: a filter no longer means as many letters as were counted
 	KindTooLarge     = "too-large"    // 413
 	KindUpload       = "upload"       // 400: the body broke off
 	KindDamaged      = "damaged"      // 500: stored bytes are missing or not what they were
@@ -117,6 +120,8 @@ var refusals = []struct {
 }{
 	{deadletter.ErrNotFound, 404, KindNotFound, "there is no letter with this reference", ""},
 	{projection.ErrNotFound, 404, KindNotFound, "there is no letter with this reference", ""},
+	{deadletter.ErrNoPlan, 404, KindNotFound, "there is no plan of this name", ""},
+	{deadletter.ErrEmptyFilter, 400, KindInvalid, "the filter is empty; say which letters are meant, if all of them then by their dispositions", ""},
 	{deadletter.ErrStaleLease, 409, KindState, "the lease is over; nothing was changed", ""},
 	{deadletter.ErrUnavailable, 503, KindUnavailable, "the log cannot be written now; repeat the request, it is recorded once", "1"},
 	{deadletter.ErrDiverged, 503, KindUnavailable, "the log and the state folded from it do not agree", ""},
@@ -156,6 +161,9 @@ func problemOfType(err error) *Problem {
 	if e, ok := errors.AsType[*chain.FieldError](err); ok {
 		return problem(http.StatusUnprocessableEntity, KindInvalid, "the request breaks a rule", Field{e.Field, e.Rule})
 	}
+	if p := problemOfPlan(err); p != nil {
+		return p
+	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(e.Limit)
 	}
@@ -171,6 +179,21 @@ func problemOfType(err error) *Problem {
 	}
 	if _, ok := errors.AsType[*deadletter.PayloadCorruptError](err); ok {
 		return problem(http.StatusInternalServerError, KindDamaged, "the stored bytes no longer match their reference")
+	}
+	return nil
+}
+
+func problemOfPlan(err error) *Problem {
+	if e, ok := errors.AsType[*deadletter.PlanConflictError](err); ok {
+		p := problem(http.StatusConflict, KindPlan, e.Error())
+		p.Plan = e.Plan
+		return p
+	}
+	if e, ok := errors.AsType[*deadletter.PlanCountError](err); ok {
+		return problem(http.StatusConflict, KindCount, e.Error())
+	}
+	if e, ok := errors.AsType[*deadletter.PlanEndedError](err); ok {
+		return problem(http.StatusConflict, KindState, e.Error())
 	}
 	return nil
 }

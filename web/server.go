@@ -58,6 +58,11 @@ var access = map[string][]Role{
 	"POST /v1/letters/{ref}/resolve":     {Reviewer, Admin},
 	"POST /v1/letters/{ref}/annotations": {Reviewer, Admin},
 	"POST /v1/letters/{ref}/hold":        {Reviewer, Admin}, // lifting: Admin
+	"POST /v1/plans":                     {Reviewer, Admin},
+	"GET /v1/plans":                      {Reviewer, Auditor, Admin},
+	"GET /v1/plans/{id}":                 {Reviewer, Auditor, Admin},
+	"DELETE /v1/plans/{id}":              {Reviewer, Admin},
+	"POST /v1/plans/{id}/resume":         {Reviewer, Admin},
 	"GET /v1/groups":                     {Reviewer, Auditor, Admin},
 	"GET /v1/stats":                      {Reviewer, Auditor, Admin},
 	"GET /v1/events":                     {Reviewer, Auditor, Admin},
@@ -102,6 +107,7 @@ func newAPI(c Config) *api {
 func (a *api) routes() {
 	a.intakeRoutes()
 	a.letterRoutes()
+	a.planRoutes()
 	a.overviewRoutes()
 	a.streamRoutes()
 	register(a, huma.Operation{Method: "GET", Path: "/healthz", OperationID: "health", Summary: "The process answers"}, a.health)
@@ -135,7 +141,7 @@ func (a *api) describe() {
 			}}, nil
 		})
 	paths := a.huma.OpenAPI().Paths
-	for _, path := range []string{"/v1/payloads", "/v1/failures"} { // huma adds it only to those that name no response
+	for _, path := range []string{"/v1/payloads", "/v1/failures", "/v1/plans"} { // huma adds it only to those that name no response
 		paths[path].Post.Responses["default"] = paths["/v1/stats"].Get.Responses["default"]
 	}
 	var err error
