@@ -227,9 +227,13 @@ func (c *Client) Plans(ctx context.Context, before uint64, limit int) (p Plans, 
 	return p, c.get(ctx, "/v1/plans", q, &p)
 }
 
-// Plan is a bulk replay, and how far it is.
-func (c *Client) Plan(ctx context.Context, id string) (p Plan, err error) {
-	return p, c.get(ctx, planPath(id), nil, &p)
+// Plan is a bulk replay, and how far it is; counted, with what has become of its letters besides.
+func (c *Client) Plan(ctx context.Context, id string, counted bool) (p Plan, err error) {
+	q := url.Values{}
+	if counted {
+		q.Set("count", "true")
+	}
+	return p, c.get(ctx, planPath(id), q, &p)
 }
 
 func planPath(id string) string { return "/v1/plans/" + url.PathEscape(id) }

@@ -69,10 +69,10 @@ type Plan struct {
 	Expected  uint64          `json:"expected" doc:"Letters at the snapshot"`
 	Replayed  uint64          `json:"replayed"`
 	Parked    uint64          `json:"parked" doc:"Quarantined instead: replayed too often"`
-	Skipped   uint64          `json:"skipped" doc:"Changed meanwhile by somebody else, or being processed"`
+	Skipped   uint64          `json:"skipped" doc:"Changed meanwhile by somebody else, or being processed; known at the end, or when counted"`
 	Cancelled uint64          `json:"cancelled" doc:"Still to be replayed when the plan was cancelled"`
 	Remaining uint64          `json:"remaining" doc:"Not accounted for yet"`
-	Later     *uint64         `json:"later,omitempty" doc:"Letters that came to the filter after the snapshot; the plan leaves them alone. Of a single running plan only"`
+	Later     *uint64         `json:"later,omitempty" doc:"Letters that came to the filter after the snapshot; the plan leaves them alone. Of a running plan, when counted"`
 	Rate      float64         `json:"rate" doc:"Letters per second, at most"`
 	Ramp      bool            `json:"ramp" doc:"Begins slowly"`
 	Override  bool            `json:"override"`
@@ -114,6 +114,11 @@ type planInput struct {
 type planAnswerOutput struct {
 	Status int
 	Body   PlanAnswer
+}
+
+type showPlanInput struct {
+	PlanPath
+	Count bool `query:"count" doc:"Count the letters of a running plan as they are now; this looks at all of them"`
 }
 
 type plansInput struct {
@@ -158,7 +163,7 @@ func (a *api) planRoutes() {
 }
 
 func (a *api) plan(ctx context.Context, in *planInput) (*planAnswerOutput, error) {
-	_ = a.catchUp(ctx)
+	late := a.catchUp(ctx)
 	if in.DryRun {
 		p, err := a.Queue.PreviewPlan(ctx, in.Body.filter(), in.Body.Override)
 		if err != nil {
@@ -170,6 +175,9 @@ func (a *api) plan(ctx context.Context, in *planInput) (*planAnswerOutput, error
 			out.Groups = append(out.Groups, PlanGroup(g))
 		}
 		return &planAnswerOutput{http.StatusOK, PlanAnswer{Preview: out}}, nil
+	}
+	if late != nil {
+		return nil, late
 	}
 	p, err := a.Queue.CreatePlan(ctx, deadletter.PlanOrder{Order: deadletter.Order{Actor: actor(ctx), Reason: in.Body.Reason, Override: in.Body.Override},
 		Filter: in.Body.filter(), Snapshot: in.Body.Snapshot, Expected: in.Body.Expected,
@@ -197,33 +205,29 @@ func (a *api) plans(ctx context.Context, in *plansInput) (*plansOutput, error) {
 	return out, nil
 }
 
-// showPlan counts the letters of a running plan: what others have changed is known before it ends.
-func (a *api) showPlan(ctx context.Context, in *PlanPath) (*planOutput, error) {
+func (a *api) showPlan(ctx context.Context, in *showPlanInput) (*planOutput, error) {
 	_ = a.catchUp(ctx)
 	p, err := a.State.Plan(in.ID)
-	if err == nil && p.State != chain.PlanRunning {
-		return &planOutput{planOf(p)}, nil
-	}
-	var members, later uint64
-	if err == nil {
-		p, members, later, err = a.State.PlanProgress(ctx, in.ID)
-	}
 	if errors.Is(err, projection.ErrNotFound) {
 		err = deadletter.ErrNoPlan
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || !in.Count || p.State != chain.PlanRunning {
+		return moved(p, err)
+	}
+	p, members, later, err := a.State.PlanProgress(ctx, in.ID)
+	if err != nil || p.State != chain.PlanRunning {
+		return moved(p, err)
 	}
 	out := planOf(p)
-	if p.State == chain.PlanRunning {
-		out.Later = &later
-		members = min(members, out.Remaining)
-		out.Skipped, out.Remaining = out.Remaining-members, members
-	}
+	members = min(members, out.Remaining)
+	out.Skipped, out.Remaining, out.Later = out.Remaining-members, members, &later
 	return &planOutput{out}, nil
 }
 
 func (a *api) cancelPlan(ctx context.Context, in *cancelInput) (*planOutput, error) {
+	if err := a.catchUp(ctx); err != nil {
+		return nil, err
+	}
 	p, err := a.Queue.CancelPlan(ctx, in.ID, deadletter.Order{Actor: actor(ctx), Reason: in.Reason})
 	return moved(p, err)
 }

@@ -64,7 +64,7 @@ func TestPlans(t *testing.T) {
 	_, err = c.Resolve(t.Context(), seen.Sample[0].String(), "entered by hand")
 	require.NoError(t, err)
 	b.deadLetter("a late one")
-	running, err := c.Plan(t.Context(), plan.ID)
+	running, err := c.Plan(t.Context(), plan.ID, true)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(1), *running.Later)
 	assert.Equal(t, uint64(1), running.Skipped)
@@ -75,7 +75,7 @@ func TestPlans(t *testing.T) {
 
 	b.carryOut()
 	require.Eventually(t, func() bool {
-		plan, err = c.Plan(t.Context(), plan.ID)
+		plan, err = c.Plan(t.Context(), plan.ID, false)
 		return err == nil && plan.State == chain.PlanDone
 	}, 20*time.Second, 5*time.Millisecond)
 	assert.Equal(t, []uint64{11, 0, 1, 0, 0}, []uint64{plan.Replayed, plan.Parked, plan.Skipped, plan.Cancelled, plan.Remaining})

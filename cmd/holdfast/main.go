@@ -24,6 +24,7 @@ type cli struct {
 	Show     showCmd     `cmd:"" group:"Review:" help:"Show one letter and its history."`
 	Payload  payloadCmd  `cmd:"" group:"Review:" help:"Write the bytes of a payload to standard output; the reading is recorded."`
 	Replay   replayCmd   `cmd:"" group:"Review:" help:"Put letters back to work once their cause is fixed."`
+	Plans    plansCmd    `cmd:"" group:"Review:" help:"List bulk replays, follow, cancel or resume one."`
 	Resolve  resolveCmd  `cmd:"" group:"Review:" help:"Close a letter by hand, with a reason."`
 	Annotate annotateCmd `cmd:"" group:"Review:" help:"Give a letter an owner, a tag or a note."`
 	Hold     holdCmd     `cmd:"" group:"Review:" help:"Set or lift the legal hold of a letter, or keep it longer."`

@@ -1,24 +1,54 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/web"
 )
 
 type replayCmd struct {
-	Refs     []reference   `arg:"" name:"ref" help:"Payload references; 8 digits or more, if no other begins with them."`
+	Refs     []reference   `arg:"" optional:"" name:"ref" help:"Payload references; 8 digits or more, if no other begins with them. Instead of them, filters say which letters."`
 	Reason   string        `help:"What was fixed; recorded." placeholder:"TEXT"`
 	Override bool          `help:"Replay beyond the bound, or out of quarantine; needs a reason."`
-	Wait     bool          `help:"Wait for the outcome of each."`
-	Timeout  time.Duration `default:"30s" help:"How long to wait for an outcome." placeholder:"TIME"`
+	Wait     bool          `help:"Wait for the outcome of each, or for the end of the plan."`
+	Timeout  time.Duration `default:"30s" help:"How long to wait for an outcome; a plan is waited for until it ends." placeholder:"TIME"`
+	filterFlags
+	DryRun bool    `help:"With filters: count, and replay nothing."`
+	Yes    bool    `help:"With filters: replay whatever was counted, without a question."`
+	Expect uint64  `help:"With filters: replay if exactly so many were counted." placeholder:"N"`
+	Rate   float64 `default:"10" help:"With filters: letters per second, at most." placeholder:"N"`
+	NoRamp bool    `help:"With filters: begin at the full rate instead of 1, 2, 4, ... per second."`
 	clientFlags
 }
 
-// Run replays the letters one after another and stops at the first that cannot be.
+// Validate refuses a rate that no plan has.
+func (c *replayCmd) Validate() error {
+	if c.Rate < 0.1 || c.Rate > 10_000 {
+		return errors.New("--rate: must be 0.1 to 10000")
+	}
+	return nil
+}
+
+// Run replays the letters one after another and stops at the first that cannot be; or those that filters mean, by a
+// plan.
 func (c *replayCmd) Run(ctx context.Context) (err error) {
+	order, filtered := c.order()
+	switch {
+	case filtered && len(c.Refs) > 0:
+		return &exitError{exitUsage, "replay takes references or filters, not both"}
+	case filtered:
+		return c.plan(ctx, order)
+	case len(c.Refs) == 0:
+		return &exitError{exitUsage, "replay takes references or filters, such as --error-code; see holdfast replay --help"}
+	}
 	client := c.client()
 	t := receiptTable()
 	defer func() { err = errors.Join(err, t.flush()) }()
@@ -32,6 +62,98 @@ func (c *replayCmd) Run(ctx context.Context) (err error) {
 		}
 		if err := c.receipt(t, r); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// order is the order that the flags say, and whether any of them is a filter.
+func (c *replayCmd) order() (o web.PlanOrder, filtered bool) {
+	q := c.query()
+	filtered = len(q.Disposition) > 0 || q.Stage != "" || q.ErrorCode != "" || q.Channel != "" || q.Source != "" ||
+		q.Owner != "" || q.Tag != "" || !q.Since.IsZero() || !q.Until.IsZero()
+	return web.PlanOrder{Disposition: q.Disposition, Stage: q.Stage, ErrorCode: q.ErrorCode, Channel: q.Channel, Source: q.Source,
+		Owner: q.Owner, Tag: q.Tag, Since: q.Since, Until: q.Until, Reason: c.Reason, Override: c.Override, Rate: c.Rate, NoRamp: c.NoRamp}, filtered
+}
+
+// plan counts, shows the count, and orders the plan if that is what is wanted.
+func (c *replayCmd) plan(ctx context.Context, order web.PlanOrder) error {
+	client := c.client()
+	seen, err := client.PreviewPlan(ctx, order)
+	if err != nil {
+		return c.told(err)
+	}
+	if err := c.show(seen); err != nil || c.DryRun || seen.Count == 0 && c.Expect == 0 {
+		return err
+	}
+	if err := c.agreed(ctx, seen.Count); err != nil {
+		return err
+	}
+	order.Snapshot, order.Expected = seen.Snapshot, seen.Count
+	p, err := client.CreatePlan(ctx, order)
+	if err != nil {
+		return c.told(err)
+	}
+	if c.Wait {
+		return c.follow(ctx, p.ID)
+	}
+	return c.print(p)
+}
+
+// show prints what was counted: as the output of a dry run, otherwise for the person who is asked.
+func (c *replayCmd) show(p web.PlanPreview) error {
+	if c.json() {
+		if c.DryRun || p.Count == 0 {
+			return printJSON(p)
+		}
+		return nil
+	}
+	out := os.Stderr
+	if c.DryRun {
+		out = os.Stdout
+	}
+	t := tableTo(out, "COUNT", "DISPOSITION", "CODE", "CHANNEL")
+	for _, g := range p.Groups {
+		t.row(number(g.Count), string(g.Disposition), g.ErrorCode, string(g.Channel))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if p.Count == 0 {
+		none("no letters")
+		return nil
+	}
+	text := fmt.Sprintf("%d letters, first seen %s to %s, such as %s; to %s; counted at event %d", p.Count, stamp(p.Oldest), stamp(p.Newest),
+		short(p.Sample[0]), strings.Join(p.Targets, ", "), p.Snapshot)
+	if p.Parking > 0 {
+		text += fmt.Sprintf("; %d of them were replayed too often and will be quarantined", p.Parking)
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// agreed tells whether the count is what the person wants: by a flag, or by typing it.
+func (c *replayCmd) agreed(ctx context.Context, count uint64) error {
+	switch {
+	case c.Expect != 0 && c.Expect != count:
+		return exitf(exitConflict, "%d letters were expected, and there are %d; nothing was replayed", c.Expect, count)
+	case c.Expect != 0 || c.Yes:
+		return nil
+	case !isTerminal(os.Stdin) || !isTerminal(os.Stderr):
+		return &exitError{exitUsage, "nothing was replayed: give --expect with the count, or --yes"}
+	}
+	fmt.Fprintf(os.Stderr, "Type the count to replay them: ")
+	typed := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		typed <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-ctx.Done():
+		return exitf(exitFailed, "interrupted; nothing was replayed")
+	case line := <-typed:
+		if line != strconv.FormatUint(count, 10) {
+			return &exitError{exitConflict, "that is not the count; nothing was replayed"}
 		}
 	}
 	return nil
@@ -55,4 +177,41 @@ func awaitOutcome(ctx context.Context, client *web.Client, r web.Receipt, timeou
 		}
 	}
 	return r, nil
+}
+
+// print prints a plan.
+func (c *clientFlags) print(p web.Plan) error {
+	if c.json() {
+		return printJSON(p)
+	}
+	t := planTable()
+	planRow(t, p)
+	return t.flush()
+}
+
+// follow waits for the end of a plan and prints it; progress goes to standard error. A cancelled plan is a conflict: it
+// did not do what it was to do.
+func (c *clientFlags) follow(ctx context.Context, id string) error {
+	client := c.client()
+	show := newProgress(os.Stderr)
+	for {
+		p, err := client.Plan(ctx, id, false)
+		if err != nil {
+			show.end()
+			return c.told(err)
+		}
+		if show.update(p, time.Now()); p.State != chain.PlanRunning {
+			show.end()
+			if err := c.print(p); err != nil || p.State == chain.PlanDone {
+				return err
+			}
+			return exitf(exitConflict, "plan %s was cancelled", p.ID)
+		}
+		select {
+		case <-ctx.Done():
+			show.end()
+			return exitf(exitFailed, "interrupted; plan %s goes on: holdfast plans show %s --wait", p.ID, p.ID)
+		case <-time.After(show.every):
+		}
+	}
 }

@@ -170,7 +170,11 @@ func (s *service) openQueueOver(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	s.queue, err = deadletter.Open(ctx, deadletter.Config{Log: s.events, Store: s.store, State: s.state,
+	node, err := nodeID(s.cfg.Data.node())
+	if err != nil {
+		return err
+	}
+	s.queue, err = deadletter.Open(ctx, deadletter.Config{Log: s.events, Store: s.store, State: s.state, Node: node,
 		Anchor: anchor.Head, Origin: s.cfg.Origin, Software: "holdfast/" + version(), Jitter: mathrand.Float64,
 		Codes: dvirCodes(), Vocabulary: slices.Collect(dvir.Vocabulary())})
 	return err
@@ -336,6 +340,7 @@ func (s *service) run(ctx context.Context) error {
 
 	above, aboveCtx := errgroup.WithContext(ctx)
 	above.Go(func() error { return s.pool.Run(aboveCtx) })
+	above.Go(func() error { return s.queue.RunPlans(aboveCtx) })
 	above.Go(func() error { return s.serveHTTP(aboveCtx) })
 	above.Go(func() error { return s.watchLog(aboveCtx) })
 	above.Go(func() error {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"regexp"
@@ -47,6 +48,7 @@ var values = []kong.Option{
 	kong.KindMapper(reflect.Int, parsed("a whole number", strconv.Atoi)),
 	kong.KindMapper(reflect.Int64, parsed("a whole number",
 		func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })),
+	kong.KindMapper(reflect.Float64, parsed("a number", finite)),
 	kong.KindMapper(reflect.Uint, parsed("a whole number, not negative", natural)),
 	kong.KindMapper(reflect.Uint64, parsed("a whole number, not negative", natural)),
 }
@@ -75,6 +77,14 @@ func positive(s string) (time.Duration, error) {
 }
 
 func natural(s string) (uint64, error) { return strconv.ParseUint(s, 10, 63) }
+
+func finite(s string) (float64, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err == nil && (math.IsInf(f, 0) || math.IsNaN(f)) {
+		err = errors.ErrUnsupported
+	}
+	return f, err
+}
 
 var (
 	fromEnvironment = regexp.MustCompile(`(?s) \(from envar (\w+)=.*`)
