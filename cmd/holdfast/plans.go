@@ -159,16 +159,20 @@ func (s *progress) update(p web.Plan, now time.Time) {
 		text += fmt.Sprintf(", %.1f/s, %s left", speed, left)
 	}
 	if !s.bar {
-		fmt.Fprintf(s.out, "holdfast: plan %s: %s\n", p.ID, text)
+		s.say("holdfast: plan " + p.ID + ": " + text + "\n")
 		return
 	}
 	full := int(share * barWidth)
-	fmt.Fprintf(s.out, "\r\x1b[K[%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), text)
+	s.say("\r\x1b[K[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "] " + text)
 }
 
 // end leaves the terminal on a line of its own.
 func (s *progress) end() {
 	if s.bar && !s.before.IsZero() {
-		fmt.Fprintln(s.out)
+		s.say("\n")
 	}
+}
+
+func (s *progress) say(text string) {
+	_, _ = s.out.WriteString(text) // if nobody reads it, nobody misses it
 }
