@@ -114,9 +114,12 @@ func mutate(r *rand.Rand, line []byte) []byte {
 }
 
 func someLines(t testing.TB) [][]byte {
-	body, err := os.ReadFile("testdata/golden.jsonl")
-	require.NoError(t, err)
-	lines := bytes.Split(bytes.TrimSpace(body), []byte("\n"))
+	var lines [][]byte
+	for _, name := range []string{"testdata/golden.jsonl", "testdata/golden_plans.jsonl"} {
+		body, err := os.ReadFile(name)
+		require.NoError(t, err)
+		lines = append(lines, bytes.Split(bytes.TrimSpace(body), []byte("\n"))...)
+	}
 	for _, more := range []string{
 		"", `,"x":1`, `,"x":{"y":[1,true,{"z":"é"}]},"note":"a\u0041\ud83d\ude9b"`, `,"x":[[[[[]]]]]`, `,"note":"n","zz":{"a":1,"b":{"a":1}}`,
 	} {

@@ -14,6 +14,12 @@
 // The projection follows the log on its own and may lag; until it has caught up, the queue remembers the letters
 // it touched.
 //
+// A plan (CreatePlan) replays the letters that a filter means, and of these only those that it meant when they were
+// counted: the preview tells the count and the snapshot, the size of the log at which it was taken, and the order repeats
+// both. Letters that came later, that failed again, or that somebody else has dealt with meanwhile are left alone.
+// Nothing of a plan is kept outside the log: whoever carries it out (RunPlans) lists what is left, and has each letter
+// replayed by a decision at the head, so that neither a crash nor a second runner replays a letter twice.
+//
 // Classification (Classify) and the retry schedule (RetryAt) are pure functions; what they decided stands in the
 // event, so that a fold needs neither them nor a clock.
 package deadletter

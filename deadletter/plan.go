@@ -14,12 +14,6 @@ import (
 	"github.com/holdfast-dvir/holdfast/projection"
 )
 
-// A plan replays the letters that a filter means, and of these only those that it meant when they were counted: the
-// preview tells the count and the snapshot, the size of the log at which it was taken, and the order repeats both.
-// Letters that came later, that failed again, or that somebody else has dealt with meanwhile are left alone. Nothing
-// but the plan's own events is stored: whoever carries it out lists what is left, and replays each letter by a decision
-// at the head of the log, so that neither a crash nor a second runner replays a letter twice.
-
 // PlanOrder is a bulk replay, ordered.
 type PlanOrder struct {
 	Order              // the reason is required

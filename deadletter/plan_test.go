@@ -256,6 +256,29 @@ func TestOnePlanPerTarget(t *testing.T) {
 	require.Equal(t, int64(1), taken.Load())
 }
 
+// The same bytes replayed three times within two minutes: each time they are delivered, as an event of its own.
+func TestTC01(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ref := b.backlog("x", 1)[0]
+		stop := b.carryOut()
+		began := time.Now()
+		for i := range 3 {
+			p := b.await(b.plan(failed, 10).ID)
+			require.Equal(t, uint64(1), p.Counts.Replayed)
+			job := b.lease(ref)
+			require.Equal(t, uint64(i+1), job.Letter.Replays)
+			_, err := b.FailJob(t.Context(), job, deadletter.Breakdown{Stage: chain.StageValidate, Signal: deadletter.Signal{Type: "schema"}})
+			require.NoError(t, err)
+			b.fold()
+		}
+		require.Less(t, time.Since(began), 2*time.Minute)
+		require.Equal(t, chain.DeadLetter, b.letter(ref).Disposition)
+		stop()
+		b.stop()
+	})
+}
+
 // A plan and twenty single replays of one of its letters: one replay, and the others are told why.
 func TestTC02(t *testing.T) {
 	for _, first := range []bool{true, false} {

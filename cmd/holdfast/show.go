@@ -96,6 +96,7 @@ func what(e *chain.Event) string {
 	}
 	add("evidence %s", e.Evidence)
 	add("%q", e.Note)
+	add("by plan %s", e.Plan)
 	add("because %q", e.Reason)
 	return strings.Join(parts, ", ")
 }
