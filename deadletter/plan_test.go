@@ -573,3 +573,19 @@ func TestPlanSurvivesItsInstance(t *testing.T) {
 	require.Equal(t, chain.PlanCounts{Replayed: 200}, p.Counts)
 	stop()
 }
+
+// Two instances that take themselves for the same carry out one plan at the same time: nothing is replayed twice.
+func TestTwoRunnersOfOnePlan(t *testing.T) {
+	log, memory := &chaintest.Log{}, &blobtest.Memory{}
+	one := newBenchOf(t, parts{log: log, backend: memory})
+	two := newBenchOf(t, parts{log: log, backend: memory, lag: 30 * time.Millisecond})
+	one.backlog("x", 600)
+	p := one.plan(failed, 10_000)
+	one.carryOut()
+	two.carryOut()
+	p = one.await(p.ID)
+	require.Equal(t, chain.PlanCounts{Replayed: 600}, p.Counts)
+	require.NoError(t, two.state.Wait(t.Context(), p.LastSeq))
+	require.NoError(t, two.state.Wait(t.Context(), uint64(one.size()-1)))
+	two.await(p.ID)
+}

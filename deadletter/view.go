@@ -119,19 +119,18 @@ func (v *view) running() (plans []chain.Plan, err error) {
 	return plans, nil
 }
 
-// foldPlan moves the plan that record names, if it names one.
-func (v *view) foldPlan(record chain.Record) error {
-	id := record.Event.Plan
-	if id == "" {
-		return nil
+// pass moves the head past record, and the plan that record names.
+func (v *view) pass(record chain.Record) error {
+	if id := record.Event.Plan; id != "" {
+		p, err := v.plan(id)
+		if err != nil {
+			return err
+		}
+		if p = p.Apply(record); p.Exists() {
+			v.local.plans[id] = p
+		}
 	}
-	p, err := v.plan(id)
-	if err != nil {
-		return err
-	}
-	if p = p.Apply(record); p.Exists() {
-		v.local.plans[id] = p
-	}
+	v.head = record.Head()
 	return nil
 }
 
@@ -139,24 +138,22 @@ func (v *view) foldPlan(record chain.Record) error {
 func (v *view) fold(record chain.Record) error {
 	e := &record.Event
 	if e.PayloadRef.IsZero() {
-		v.head = record.Head()
-		return v.foldPlan(record)
+		return v.pass(record)
 	}
 	l, err := v.letter(e.PayloadRef)
 	if err != nil {
 		return err
 	}
 	if l.Exists() && l.LastSeq >= record.Seq {
-		v.head = record.Head() // the projection was faster, and knows it already
-		return nil
+		return v.pass(record) // the projection was faster, and knows it already
 	}
 	if l, err = l.Apply(record); err != nil {
 		return &chain.BrokenError{Seq: record.Seq, Kind: chain.BreakLifecycle, Err: err}
 	}
-	v.head, v.local.letters[l.Ref] = record.Head(), l
-	if err := v.foldPlan(record); err != nil {
+	if err := v.pass(record); err != nil {
 		return err
 	}
+	v.local.letters[l.Ref] = l
 	if e.RecordVersion.IsZero() || e.Outcome != chain.Admit && e.Outcome != chain.AdmitWithWarning {
 		return nil
 	}

@@ -348,3 +348,16 @@ func BenchmarkGroups(b *testing.B) {
 		percentile(b, func() error { _, err := db.Stats(); return err })
 	})
 }
+
+// BenchmarkSurvey looks at every dead letter, as the dry run of a plan does.
+func BenchmarkSurvey(b *testing.B) {
+	db := backlog(b)
+	letters := 0
+	percentile(b, func() error {
+		letters = 0
+		_, err := db.Survey(b.Context(), projection.Filter{Dispositions: []chain.Disposition{chain.DeadLetter}}, 0,
+			func(*chain.Letter, bool) { letters++ })
+		return err
+	})
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(letters), "ns/letter")
+}
