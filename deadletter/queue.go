@@ -32,7 +32,7 @@ type Config struct {
 	Vocabulary []string       // words of the contract, never personal data: not masked in error texts
 
 	Node   string                    // this instance, over restarts: whose plans it carries out; "" means "node"
-	Target func(chain.Letter) string // the processor that a letter goes to; nil means that all go to "builtin"
+	Target func(chain.Letter) string // the processor that a letter goes to, pure; nil means that all go to "builtin"
 }
 
 // Queue is the dead-letter queue of one process. Its methods may be called from any goroutine while Run runs.
