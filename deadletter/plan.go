@@ -143,7 +143,8 @@ func (q *Queue) CreatePlan(ctx context.Context, o PlanOrder) (chain.Plan, error)
 	case err != nil:
 		return chain.Plan{}, err
 	case seen.Count != o.Expected:
-		return chain.Plan{}, &PlanCountError{Expected: o.Expected, Count: seen.Count, Snapshot: o.Snapshot}
+		_, err := q.do(ctx, func(v *view) (chain.Event, error) { return chain.Event{}, v.free(seen.Targets) }) // which would explain it
+		return chain.Plan{}, cmp.Or[error](err, &PlanCountError{Expected: o.Expected, Count: seen.Count, Snapshot: o.Snapshot})
 	case len(seen.Targets) > chain.MaxTargets:
 		return chain.Plan{}, field("filter", "must mean letters of at most 64 processors")
 	}

@@ -97,3 +97,21 @@ func TestFilterText(t *testing.T) {
 		require.NotContains(t, err.Error(), text)
 	}
 }
+
+// What ParseFilter takes is the one text of what it read.
+func FuzzParseFilter(f *testing.F) {
+	for _, text := range []string{"", "tag=x", "disposition=dead_letter&disposition=retrying&error_code=parse.json_syntax",
+		"since=2026-03-02T05%3A30%3A00.123456Z&until=2026-03-02T05%3A30%3A00Z", "disposition=&tag=%", "unit=00"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		filter, err := projection.ParseFilter(text)
+		if err != nil {
+			return
+		}
+		again, err := filter.Text()
+		require.NoError(t, err)
+		require.Equal(t, text, again)
+		filter.Means(&chain.Letter{})
+	})
+}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +31,29 @@ func told(t *testing.T, bar bool, seconds int) string {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
+}
+
+// A plan is followed over a restart of its service, and not for ever.
+func TestFollowOverARestart(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		switch requests {
+		case 1, 4:
+			_, _ = w.Write([]byte(`{"id":"p7","state":"` + map[int]string{1: "running", 4: "done"}[requests] + `"}`))
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 3:
+			panic(http.ErrAbortHandler)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer server.Close()
+	c := clientFlags{Server: address(server.URL), Token: "t"}
+	require.NoError(t, c.follow(t.Context(), "p7"))
+	require.Equal(t, 4, requests)
+	require.Equal(t, exitNotFound, exitCode(c.follow(t.Context(), "p7")))
 }
 
 func TestProgress(t *testing.T) {

@@ -46,6 +46,8 @@ func (c *replayCmd) Run(ctx context.Context) (err error) {
 		return &exitError{exitUsage, "replay takes references or filters, not both"}
 	case filtered:
 		return c.plan(ctx, order)
+	case c.DryRun && len(c.Refs) > 0:
+		return &exitError{exitUsage, "--dry-run goes with filters; nothing was replayed"}
 	case len(c.Refs) == 0:
 		return &exitError{exitUsage, "replay takes references or filters, such as --error-code; see holdfast replay --help"}
 	}
@@ -189,29 +191,39 @@ func (c *clientFlags) print(p web.Plan) error {
 	return t.flush()
 }
 
-// follow waits for the end of a plan and prints it; progress goes to standard error. A cancelled plan is a conflict: it
-// did not do what it was to do.
+// follow waits for the end of a plan and prints it; progress goes to standard error. It waits a while for a service that
+// is being restarted: the plan goes on afterwards. A cancelled plan is a conflict: it did not do what it was to do.
 func (c *clientFlags) follow(ctx context.Context, id string) error {
 	client := c.client()
 	show := newProgress(os.Stderr)
-	for {
+	for seen := time.Now(); ; {
 		p, err := client.Plan(ctx, id, false)
-		if err != nil {
+		switch {
+		case err != nil && (exitCode(c.told(err)) != exitUnavailable || time.Since(seen) > restartTime):
 			show.end()
 			return c.told(err)
-		}
-		if show.update(p, time.Now()); p.State != chain.PlanRunning {
-			show.end()
-			if err := c.print(p); err != nil || p.State == chain.PlanDone {
-				return err
+		case err == nil:
+			seen = time.Now()
+			if show.update(p, seen); p.State != chain.PlanRunning {
+				show.end()
+				return c.ended(p)
 			}
-			return exitf(exitConflict, "plan %s was cancelled", p.ID)
 		}
 		select {
 		case <-ctx.Done():
 			show.end()
-			return exitf(exitFailed, "interrupted; plan %s goes on: holdfast plans show %s --wait", p.ID, p.ID)
+			return exitf(exitFailed, "interrupted; plan %s goes on: holdfast plans show %s --wait", id, id)
 		case <-time.After(show.every):
 		}
 	}
+}
+
+// restartTime is how long a service may be away while a plan is followed.
+const restartTime = 30 * time.Second
+
+func (c *clientFlags) ended(p web.Plan) error {
+	if err := c.print(p); err != nil || p.State == chain.PlanDone {
+		return err
+	}
+	return exitf(exitConflict, "plan %s was cancelled", p.ID)
 }
