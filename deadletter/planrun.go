@@ -15,46 +15,21 @@ import (
 // log is not available. It ends early when the state cannot be read. It runs once.
 func (q *Queue) RunPlans(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	runs, ended := map[string]context.CancelFunc{}, make(chan runEnd)
-	var all sync.WaitGroup
-	defer all.Wait()
+	runs := planRuns{q: q, stop: map[string]context.CancelFunc{}, ended: make(chan runEnd)}
+	defer runs.all.Wait()
 	defer cancel()
 	for {
 		changed := q.cfg.State.Changed()
-		plans, err := q.cfg.State.RunningPlans()
-		if err != nil {
+		if err := runs.agree(ctx); err != nil {
 			return unlessDone(ctx, err)
-		}
-		own := map[string]bool{}
-		for _, p := range plans {
-			if p.Worker != q.cfg.Node {
-				continue
-			}
-			if own[p.ID] = true; runs[p.ID] != nil {
-				continue
-			}
-			running, stop := context.WithCancel(ctx)
-			runs[p.ID] = stop
-			all.Go(func() {
-				end := runEnd{p.ID, q.runPlan(running, p)}
-				select {
-				case ended <- end:
-				case <-ctx.Done():
-				}
-			})
-		}
-		for id, stop := range runs {
-			if !own[id] {
-				stop()
-			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case end := <-ended:
-			runs[end.plan]()
-			delete(runs, end.plan)
+		case end := <-runs.ended:
+			runs.stop[end.plan]()
+			delete(runs.stop, end.plan)
 			if end.err != nil {
 				return unlessDone(ctx, end.err)
 			}
@@ -62,10 +37,50 @@ func (q *Queue) RunPlans(ctx context.Context) error {
 	}
 }
 
+// planRuns are the plans that are being carried out here.
+type planRuns struct {
+	q     *Queue
+	all   sync.WaitGroup
+	stop  map[string]context.CancelFunc // by plan
+	ended chan runEnd
+}
+
 // runEnd is how the run of a plan ended.
 type runEnd struct {
 	plan string
 	err  error
+}
+
+// agree starts the runs that the state asks for, and stops the others.
+func (r *planRuns) agree(ctx context.Context) error {
+	plans, err := r.q.cfg.State.RunningPlans()
+	own := map[string]bool{}
+	for _, p := range plans {
+		if p.Worker != r.q.cfg.Node {
+			continue
+		}
+		if own[p.ID] = true; r.stop[p.ID] == nil {
+			r.start(ctx, p)
+		}
+	}
+	for id, stop := range r.stop {
+		if !own[id] {
+			stop()
+		}
+	}
+	return err
+}
+
+func (r *planRuns) start(ctx context.Context, p chain.Plan) {
+	running, stop := context.WithCancel(ctx)
+	r.stop[p.ID] = stop
+	r.all.Go(func() {
+		end := runEnd{p.ID, r.q.runPlan(running, p)}
+		select {
+		case r.ended <- end:
+		case <-ctx.Done():
+		}
+	})
 }
 
 func unlessDone(ctx context.Context, err error) error {
