@@ -59,6 +59,7 @@ type Letter struct {
 	FirstSeen   time.Time
 	UpdatedAt   time.Time // of the last disposition change
 	MovedSeq    uint64    // of the event that made it
+	EnqueuedSeq uint64    // of the event that last put it to work: the first one, a replay or a reopening
 	CaseSize    uint64    // number of events
 	CaseLeaf    Digest    // leaf hash of the last
 	FirstSeq    uint64
@@ -102,6 +103,7 @@ func (l *Letter) members(c *codec) {
 	c.instant("first_seen", &l.FirstSeen)
 	c.instant("updated_at", &l.UpdatedAt)
 	c.count("moved_seq", &l.MovedSeq, false)
+	c.count("enqueued_seq", &l.EnqueuedSeq, false)
 	c.count("case_size", &l.CaseSize, false)
 	c.digest("case_leaf", &l.CaseLeaf)
 	c.count("first_seq", &l.FirstSeq, false)
@@ -328,6 +330,9 @@ func (l Letter) move(r Record) (Letter, error) {
 	}
 	n := l
 	n.Disposition, n.UpdatedAt, n.MovedSeq = to, e.At, r.Seq
+	if !l.Exists() || to == Replayed || l.Disposition == Resolved {
+		n.EnqueuedSeq = r.Seq
+	}
 	n.Lease, n.NextAttemptAt, n.Losses, n.LossesAlone = nil, time.Time{}, 0, 0
 	if !l.Exists() {
 		n.FirstSeen = e.At

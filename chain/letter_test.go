@@ -218,7 +218,7 @@ func TestLetterFold(t *testing.T) {
 	received := s.Letters["A"]
 	require.Equal(t, chain.Letter{
 		Ref: chaintest.Ref("A"), Disposition: chain.Received, FirstSeen: s.Records[1].Event.At, UpdatedAt: s.Records[1].Event.At,
-		MovedSeq: 1, CaseSize: 1, CaseLeaf: s.Records[1].Leaf, FirstSeq: 1, FirstLeaf: s.Records[1].Leaf, LastSeq: 1, Size: uint64(len(chaintest.Payload("A"))),
+		MovedSeq: 1, EnqueuedSeq: 1, CaseSize: 1, CaseLeaf: s.Records[1].Leaf, FirstSeq: 1, FirstLeaf: s.Records[1].Leaf, LastSeq: 1, Size: uint64(len(chaintest.Payload("A"))),
 		BlobVersion: "1", RetainUntil: s.Records[1].Event.RetainUntil, Channel: chain.TelematicsAPI, Source: "fleet:1",
 		ContentType: "application/json", Submissions: []chain.Submission{{Channel: chain.TelematicsAPI, Source: "fleet:1", Seq: 1, Leaf: s.Records[1].Leaf}},
 	}, received)
@@ -245,6 +245,7 @@ func TestLetterFold(t *testing.T) {
 	require.Equal(t, "dispatch.http_503", retrying.OutcomeCode)
 	require.Equal(t, uint64(4), retrying.FailureSeq)
 	require.Equal(t, uint64(4), retrying.MovedSeq)
+	require.Equal(t, uint64(1), retrying.EnqueuedSeq)
 	require.Equal(t, s.Records[4].Leaf, retrying.FailureLeaf)
 	require.Equal(t, received.FirstSeen, retrying.FirstSeen)
 

@@ -40,6 +40,7 @@ func Delivered(l chain.Letter, outcome chain.Outcome, code string, record []byte
 	return c, nil
 }
 
+// oneObject tells whether raw is one JSON object in UTF-8 (RFC 8259).
 func oneObject(raw []byte) bool {
 	return utf8.Valid(raw) && json.Valid(raw) && bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
 }

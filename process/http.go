@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/deadletter"
@@ -183,11 +181,9 @@ func (h *HTTP) request(ctx context.Context, job deadletter.Job, payload []byte) 
 	return r.WithContext(ctx)
 }
 
-// attemptChain names what the attempts since the letter was last enqueued have in common. A replay is counted; a
-// reopening shows in the record that the letter has since it was resolved.
+// attemptChain names what the attempts since the letter was last enqueued have in common.
 func attemptChain(job deadletter.Job) string {
-	l := job.Letter
-	return chain.Sum(fmt.Appendf(nil, "%s %s %d %s", job.LogID, l.Ref, l.Replays, l.RecordRef)).String()
+	return chain.Sum(fmt.Appendf(nil, "%s %s %d", job.LogID, job.Letter.Ref, job.Letter.EnqueuedSeq)).String()
 }
 
 // read takes what is wanted of an answer: one byte more than can be a record, or the beginning of a complaint, whose
@@ -202,13 +198,8 @@ func (h *HTTP) read(res *http.Response) ([]byte, error) {
 
 // record is the answer, if it can be one, or a delivery note.
 func (h *HTTP) record(l chain.Letter, answer []byte) []byte {
-	if int64(len(answer)) <= h.cfg.MaxAnswer && isObject(answer) {
+	if int64(len(answer)) <= h.cfg.MaxAnswer && oneObject(answer) {
 		return answer
 	}
 	return fmt.Appendf(nil, `{"delivered":{"payload_ref":%q,"target":%q}}`, l.Ref.String(), h.cfg.Name)
-}
-
-// isObject tells whether b is one JSON object in UTF-8 (RFC 8259).
-func isObject(b []byte) bool {
-	return bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")) && utf8.Valid(b) && json.Valid(b)
 }
