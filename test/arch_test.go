@@ -36,7 +36,7 @@ var rooms = map[string]string{
 	"jetstream":  "chain github.com/nats-io golang.org/x/sys",
 	"projection": "chain go.etcd.io/bbolt golang.org/x/mod",
 	"deadletter": "chain blob projection",
-	"process":    "chain blob deadletter dvir projection",
+	"process":    "chain blob deadletter dvir projection golang.org/x/sys",
 	"alert":      "chain projection",
 	"audit":      "chain blob projection golang.org/x/mod",
 	"web":        "chain deadletter process projection audit github.com/danielgtaylor/huma",

@@ -76,7 +76,7 @@ func TestBadArguments(t *testing.T) {
 		{6, "reason", []string{"payload", ref, "--reason", ""}},
 		{1, "file exists", []string{"payload", ref, "--out", file}},
 		{1, "no such file", []string{"payload", ref, "--out", filepath.Join(missing, "x")}},
-		{64, `expected "<ref> ..."`, []string{"replay"}},
+		{64, "takes references or filters", []string{"replay"}},
 		{64, "--timeout: must be a duration", []string{"replay", ref, "--timeout", canary}},
 		{64, "--timeout: must be a duration", []string{"replay", ref, "--timeout=-1s"}},
 		{64, "--timeout: must be a duration", []string{"replay", ref, "--timeout=9999999999999h"}},

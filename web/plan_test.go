@@ -82,9 +82,10 @@ func TestPlans(t *testing.T) {
 	_, err = c.CancelPlan(t.Context(), plan.ID, "too late")
 	assertProblem(t, err, 409, web.KindState)
 
+	b.deadLetter("a second one, so that the plan is not over before it is cancelled")
 	seen, err = c.PreviewPlan(t.Context(), schemaFailures)
 	require.NoError(t, err)
-	assert.Equal(t, uint64(1), seen.Count)
+	assert.Equal(t, uint64(2), seen.Count)
 	order.Snapshot, order.Expected, order.Rate = seen.Snapshot, seen.Count, 0.1
 	second, err := c.CreatePlan(t.Context(), order)
 	require.NoError(t, err)
@@ -92,7 +93,7 @@ func TestPlans(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, chain.PlanCancelled, second.State)
 	assert.Equal(t, "not today", second.EndReason)
-	assert.Equal(t, uint64(1), second.Cancelled+second.Replayed)
+	assert.Equal(t, uint64(2), second.Cancelled+second.Replayed)
 
 	page, err := b.client(web.Auditor).Plans(t.Context(), 0, 1)
 	require.NoError(t, err)
