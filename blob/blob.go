@@ -31,8 +31,9 @@
 // # Away
 //
 // A medium behind a network can be away. Calls then fail with ErrUnavailable, the later
-// ones at once; [Store.Healthy] tells, [Store.Watch] looks for its return. A version
-// that is not in the store is looked for under any other version with the same bytes:
+// ones at once; [Store.Healthy] tells, [Store.Watch] looks for its return. One that has no
+// room, or refuses one payload after the other, takes one put a second to see, and is read
+// as ever. A version that is not in the store is looked for under any other version with the same bytes:
 // a store that was moved has versions of its own.
 //
 // # The directory backend
@@ -168,8 +169,9 @@ type Monitor interface {
 	// and ErrUnavailable with the reason otherwise.
 	Healthy() error
 	// Watch looks after the medium until ctx is done, and tells every change: why it takes
-	// no payloads any more, or nil when it takes them again. It returns the error of ctx.
-	Watch(ctx context.Context, told func(error)) error
+	// no payloads any more, or nil when it takes them again. In both cases since is when
+	// the first call failed. It returns the error of ctx.
+	Watch(ctx context.Context, told func(since time.Time, why error)) error
 }
 
 // Description is what an operator should know of a backend.
@@ -193,12 +195,13 @@ var ErrNotFound = errors.New("not found")
 // reading, or the file system or its permissions refuse.
 var ErrReadOnly = errors.New("storage is read-only")
 
-// ErrNoSpace reports a full medium or an exhausted quota.
-var ErrNoSpace = errors.New("no space left in storage")
-
 // ErrUnavailable reports a medium that cannot be reached, or is not fit to keep
 // payloads. Nothing was acknowledged; the same request may be repeated.
 var ErrUnavailable = errors.New("storage is not available")
+
+// ErrNoSpace reports a full medium or an exhausted quota. It wraps ErrUnavailable: the
+// same request succeeds once there is room.
+var ErrNoSpace = fmt.Errorf("%w: no space left", ErrUnavailable)
 
 // writeError adds ErrReadOnly or ErrNoSpace to an operating system's refusal.
 func writeError(err error) error {

@@ -61,7 +61,9 @@ var (
 )
 
 // OpenBucket connects and examines the bucket. Errors: *UnfitError for a bucket that
-// would not keep payloads, ErrUnavailable if nothing answers, others for settings.
+// would not keep payloads, ErrUnavailable if nothing answers, others for settings. Beside
+// ErrUnavailable, the bucket can be used for reading; it takes payloads once [Bucket.Watch]
+// or [Bucket.Examine] finds it fit.
 func OpenBucket(ctx context.Context, c BucketConfig) (*Bucket, error) {
 	b, err := newBucket(c)
 	if err != nil {
@@ -69,6 +71,8 @@ func OpenBucket(ctx context.Context, c BucketConfig) (*Bucket, error) {
 	}
 	return b, b.Examine(ctx)
 }
+
+var errUnexamined = fmt.Errorf("%w: the bucket has not been examined yet", ErrUnavailable)
 
 const (
 	defaultTimeout = 15 * time.Second
@@ -90,6 +94,7 @@ func newBucket(c BucketConfig) (*Bucket, error) {
 		return nil, err
 	}
 	b := &Bucket{config: c, clock: &skew{}}
+	b.health.unfit.failed(errUnexamined, true)
 	through, err := c.transport()
 	if err != nil {
 		return nil, err

@@ -53,17 +53,16 @@ const (
 // that is demanded. Puts are refused until an examination finds no fault. It leaves one
 // object, which does not grow. Errors: *UnfitError, ErrUnavailable.
 func (b *Bucket) Examine(ctx context.Context) error {
-	b.health.look()
 	e := examination{b: b}
 	err := e.run(ctx)
 	if err == nil && len(e.reasons) > 0 {
 		err = &UnfitError{b.place(), e.reasons}
 	}
-	if errors.Is(err, ErrUnavailable) && len(e.reasons) == 0 {
-		b.health.lost(err) // though some questions were answered
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		return err // of the caller's
 	}
+	b.health.examined(err)
 	if err == nil || errors.As(err, new(*UnfitError)) {
-		b.health.examined(err)
 		b.traits.mu.Lock()
 		defer b.traits.mu.Unlock()
 		b.traits.all = e.traits
@@ -105,13 +104,28 @@ func (e *examination) note(name string, ok bool, note string) {
 
 // settings asks for a setting of the bucket; a refusal to tell is a reason.
 func (e *examination) settings(ctx context.Context, action string, ask func(context.Context) error) (answered bool, err error) {
-	err = e.b.ask(ctx, ask)
+	err = worded(ctx, e.b.insist(ctx, ask))
 	var refused *RefusedError
 	if errors.As(err, &refused) {
-		e.refuse(fmt.Sprintf("the credentials do not allow %s (%d %s)", action, refused.Status, refused.Code))
+		e.refusedBy(refused, "the credentials do not allow "+action)
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// refusedBy makes a refusal a reason. Clocks that differ come first: they make signatures fail.
+func (e *examination) refusedBy(r *RefusedError, reason string) {
+	by := e.b.clock.ahead().Round(time.Second)
+	if r.Code == clockCode || by.Abs() > worstSkew {
+		e.clocks(by)
+	}
+	if r.Code != clockCode {
+		e.refuse(fmt.Sprintf("%s (%d %s)", reason, r.Status, r.Code))
+	}
+}
+
+func (e *examination) clocks(by time.Duration) {
+	e.refuse(fmt.Sprintf("its server's clock differs from this host's by %s; set the clocks", by))
 }
 
 func (e *examination) exists(ctx context.Context) error {
@@ -157,7 +171,7 @@ func (e *examination) clock(context.Context) error {
 	by := e.b.clock.ahead().Round(time.Second)
 	switch {
 	case by.Abs() > worstSkew:
-		e.refuse(fmt.Sprintf("its server's clock differs from this host's by %s; set the clocks", by))
+		e.clocks(by)
 	default:
 		e.note("clock", by.Abs() <= suspectSkew, fmt.Sprintf("the server's clock is ahead by %s", by))
 	}
@@ -207,7 +221,7 @@ func (b *Bucket) probe(until time.Time) object {
 func (e *examination) put(ctx context.Context, o object, free bool) error {
 	for n := 0; ; n++ {
 		_, err := e.b.send(ctx, o, free)
-		if a := e.b.heard(ctx, err); a != transient && a != racing || n == tries-1 {
+		if a := judge(ctx, err); a != transient && a != racing || n == tries-1 {
 			return err
 		}
 		if err := backOff(ctx, n); err != nil {
@@ -226,8 +240,7 @@ func (e *examination) unputtable(ctx context.Context, err error) error {
 		e.refuse(notEncrypted)
 		return nil
 	}
-	e.refuse(fmt.Sprintf("a locked object cannot be put (%d %s); the credentials need s3:PutObject and s3:PutObjectRetention",
-		refused.Status, refused.Code))
+	e.refusedBy(refused, "a locked object cannot be put; the credentials need s3:PutObject and s3:PutObjectRetention")
 	return nil
 }
 
@@ -258,13 +271,13 @@ func (e *examination) flaws(info minio.ObjectInfo) (reasons []string) {
 // markers, and remove them as soon as their retention ends.
 func (e *examination) lifecycle(ctx context.Context) error {
 	rules := 0
-	err := e.b.ask(ctx, func(ctx context.Context) error {
+	err := worded(ctx, e.b.insist(ctx, func(ctx context.Context) error {
 		set, err := e.b.client.GetBucketLifecycle(ctx, e.b.config.Bucket)
 		if err == nil {
 			rules = len(set.Rules)
 		}
 		return err
-	})
+	}))
 	switch {
 	case errors.Is(err, ErrNotFound):
 	case errors.As(err, new(*RefusedError)):

@@ -24,11 +24,24 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
+	if e.Code == clockCode {
+		return "the S3 server refuses: its clock and this host's are too far apart"
+	}
 	return fmt.Sprintf("the S3 server refuses: %d %s", e.Status, e.Code)
 }
 
 // Unwrap makes it ErrUnavailable.
 func (e *RefusedError) Unwrap() error { return ErrUnavailable }
+
+const clockCode = "RequestTimeTooSkewed"
+
+// noAnswer is why no answer came, in our words. It wraps ErrUnavailable.
+type noAnswer string
+
+func (e noAnswer) Error() string { return ErrUnavailable.Error() + ": " + string(e) }
+
+// Unwrap makes it ErrUnavailable.
+func (e noAnswer) Unwrap() error { return ErrUnavailable }
 
 // answer is what can be made of the end of a request.
 type answer byte
@@ -53,7 +66,7 @@ var codes = map[string]answer{
 	"PreconditionFailed": present, "ConditionalRequestConflict": racing,
 	"XAmzContentSHA256Mismatch": corrupted, "XAmzContentChecksumMismatch": corrupted, "BadDigest": corrupted, "InvalidDigest": corrupted,
 	"SlowDown": transient, "SlowDownRead": transient, "SlowDownWrite": transient, "RequestTimeout": transient,
-	"InternalError": transient, "ServiceUnavailable": transient, "OperationAborted": transient, "RequestTimeTooSkewed": refused,
+	"InternalError": transient, "ServiceUnavailable": transient, "OperationAborted": transient, clockCode: refused,
 	"EntityTooLarge": oversize, "XMinioStorageFull": full, "InsufficientStorage": full, "QuotaExceeded": full, "XMinioAdminBucketQuotaExceeded": full,
 }
 
@@ -100,17 +113,13 @@ func worded(ctx context.Context, err error) error {
 	case full:
 		return ErrNoSpace
 	case unknown:
-		return fmt.Errorf("%w: %s", ErrUnavailable, unreachable(err))
+		return unreachable(err)
 	case present, racing, transient, corrupted:
 		e := response(err)
 		return fmt.Errorf("%w: the S3 server answers %d %s", ErrUnavailable, e.Status, e.Code)
 	case oversize, refused:
 	}
-	e := response(err)
-	if e.Code == "RequestTimeTooSkewed" {
-		return fmt.Errorf("%w: the S3 server's clock and this host's are too far apart", ErrUnavailable)
-	}
-	return e
+	return response(err)
 }
 
 // response is the server's refusal, with a code that is safe to show.
@@ -127,7 +136,7 @@ func response(err error) *RefusedError {
 }
 
 // unreachable says in our words why no answer came.
-func unreachable(err error) string {
+func unreachable(err error) noAnswer {
 	var dns *net.DNSError
 	var timeout interface{ Timeout() bool }
 	switch {
@@ -154,19 +163,23 @@ const (
 	firstPause = 50 * time.Millisecond
 )
 
-// ask makes a request that may be repeated, and repeats it while that can help.
+// ask makes a request that may be repeated, unless the server is known to be away.
 func (b *Bucket) ask(ctx context.Context, request func(context.Context) error) error {
 	if err := b.health.pass(); err != nil {
 		return err
 	}
+	err := b.insist(ctx, request)
+	if b.heard(ctx, err) == unknown { // an answer may concern this object alone
+		b.health.lost(worded(ctx, err))
+	}
+	return worded(ctx, err)
+}
+
+// insist repeats a request while that can help.
+func (b *Bucket) insist(ctx context.Context, request func(context.Context) error) error {
 	for n, patience := 0, time.Now().Add(b.config.Timeout); ; n++ {
 		err := b.once(ctx, 0, request)
-		a := b.heard(ctx, err)
-		if a != unknown && a != transient || n == tries-1 || time.Now().After(patience) {
-			err = worded(ctx, err)
-			if a == unknown { // an answer may concern this object alone
-				b.health.lost(err)
-			}
+		if a := judge(ctx, err); a != unknown && a != transient || n == tries-1 || time.Now().After(patience) {
 			return err
 		}
 		if err := backOff(ctx, n); err != nil {

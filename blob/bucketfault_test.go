@@ -372,7 +372,9 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error, 100)
 	var watching sync.WaitGroup
-	watching.Go(func() { assert.ErrorIs(t, b.Watch(ctx, func(err error) { told <- err }), context.Canceled) })
+	watching.Go(func() {
+		assert.ErrorIs(t, b.Watch(ctx, func(_ time.Time, err error) { told <- err }), context.Canceled)
+	})
 	put(t, b, content(100), inMonths(18))
 
 	s.Kill()

@@ -2,7 +2,9 @@ package blob
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -12,93 +14,208 @@ import (
 )
 
 // health is what is known of the server without asking it. While it is away, calls fail
-// at once instead of each waiting for its deadline; one a second goes through to see.
+// at once instead of each waiting for its deadline.
 type health struct {
-	mu    sync.Mutex
-	away  error     // why nothing is sent; nil: all is well
-	unfit error     // why the bucket takes no payloads; only an examination mends that
-	trial time.Time // when the next call may go through
+	mu        sync.Mutex
+	unfit     trouble // the bucket should take no payloads; only an examination mends that
+	away      trouble // no answers come
+	puts      trouble // answers come, but no payload is taken
+	confirmed bool    // that it is away, by the last examination
+	watched   bool    // Watch looks whether the server is back; else a call each second does
 }
 
-const trialEvery = time.Second
+// trouble is a kind of failure, until something succeeds that speaks against it.
+type trouble struct {
+	why   error     // of the last failure; nil: there was none
+	since time.Time // the first failure
+	again time.Time // the first one after the last examination that went well; zero: none
+	well  int       // examinations that went well in spite of it
+	shut  bool      // calls are turned away
+	trial time.Time // when one may go through all the same
+}
+
+const (
+	trialEvery = time.Second
+	idle       = time.Minute // without a trial, after which somebody should make one
+	persistent = 2           // examinations that do not see what fails on after them
+)
+
+func (t *trouble) failed(why error, shut bool) {
+	now := time.Now()
+	if t.why == nil {
+		t.since = now
+	}
+	if t.again.IsZero() {
+		t.again = now
+	}
+	t.why, t.shut, t.trial = why, t.shut || shut, now.Add(trialEvery)
+}
+
+// doubt notes an examination that went well, and tells whether the trouble is as true.
+func (t *trouble) doubt() bool {
+	if !t.again.IsZero() {
+		t.well, t.again = t.well+1, time.Time{}
+	}
+	return t.well >= persistent
+}
+
+// pass lets a call through, or says why not.
+func (t *trouble) pass(trials bool) error {
+	switch now := time.Now(); {
+	case !t.shut:
+	case !trials, now.Before(t.trial):
+		return t.why
+	default:
+		t.trial = now.Add(trialEvery)
+	}
+	return nil
+}
 
 // pass lets a call through, or says why not.
 func (h *health) pass() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
-	if h.away == nil || !now.Before(h.trial) {
-		h.trial = now.Add(trialEvery)
-		return nil
-	}
-	return h.away
+	return h.away.pass(!h.watched || h.away.well >= persistent)
 }
 
-// takes is pass for a put: an unfit bucket takes none.
+// takes is pass for a put.
 func (h *health) takes() error {
 	h.mu.Lock()
-	unfit := h.unfit
-	h.mu.Unlock()
-	if unfit != nil {
-		return unfit
-	}
-	return h.pass()
-}
-
-// look has the next call go through.
-func (h *health) look() {
-	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.trial = time.Time{}
+	if h.unfit.shut {
+		return h.unfit.why
+	}
+	if err := h.away.pass(!h.watched || h.away.well >= persistent); err != nil {
+		return err
+	}
+	return h.puts.pass(true)
 }
 
 // lost notes that no answer came, and answered that one did.
 func (h *health) lost(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.away, h.trial = why, time.Now().Add(trialEvery)
+	h.away.failed(why, true)
 }
 
 func (h *health) answered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.away = nil
+	h.away = trouble{}
+}
+
+// put notes what became of a put. A refusal may concern one payload: it turns others away
+// when it turns out to persist. A full server has no room for any.
+func (h *health) put(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		h.puts = trouble{}
+	case errors.As(err, new(noAnswer)):
+		h.away.failed(err, true)
+	case errors.Is(err, ErrUnavailable):
+		h.puts.failed(err, errors.Is(err, ErrNoSpace))
+	}
 }
 
 // examined notes what an examination found.
 func (h *health) examined(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.unfit = err
+	fails := errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNoSpace) && !errors.As(err, new(*UnfitError))
+	if !fails && (err != nil || h.confirmed) {
+		h.away = trouble{}
+	}
+	h.confirmed = fails
+	switch {
+	case err == nil:
+		h.unfit = trouble{}
+		h.away.shut = h.away.doubt()
+		h.puts.shut = h.puts.doubt() || h.puts.shut
+	case errors.Is(err, ErrNoSpace):
+		h.puts.failed(err, true)
+	case fails:
+		h.away.failed(err, true)
+		h.away.since, h.away.well = h.away.again, 0 // what came before is over
+	default:
+		h.unfit.failed(err, true)
+	}
 }
 
-// state is nil if payloads can be taken.
-func (h *health) state() error {
+// state is why payloads are not taken, and since when. It is nil if they are.
+func (h *health) state() (since time.Time, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.unfit != nil {
-		return h.unfit
+	for _, t := range []trouble{h.unfit, h.away, h.puts} {
+		if t.why != nil && (since.IsZero() || t.since.Before(since)) {
+			since = t.since
+		}
+		if t.shut {
+			why = cmp.Or(why, t.why)
+		}
 	}
-	return h.away
+	return since, why
 }
 
-// Healthy implements [Monitor].
-func (b *Bucket) Healthy() error { return b.health.state() }
+// gone is why nothing is sent, not even a read.
+func (h *health) gone() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.away.shut {
+		return h.away.why
+	}
+	return nil
+}
+
+// examine tells whether an examination could tell more.
+func (h *health) examine() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unfit.shut || h.away.shut || h.puts.shut || !h.away.again.IsZero() || !h.puts.again.IsZero()
+}
+
+func (h *health) watch(is bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watched = is
+}
+
+// Healthy implements [Monitor]. It is nil also when nobody tried for a minute whether what
+// only a call can find out is still so.
+func (b *Bucket) Healthy() error {
+	h := &b.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unfit.shut {
+		return h.unfit.why
+	}
+	for _, t := range []trouble{h.away, h.puts} {
+		if t.shut && time.Since(t.trial) < idle {
+			return t.why
+		}
+	}
+	return nil
+}
 
 // How often the bucket is looked at.
 const (
 	lookEvery    = time.Second
 	examineEvery = time.Hour
-	shortest     = 2 * time.Second // between two examinations of a bucket that is away or unfit
-	longest      = time.Minute
+	shortest     = lookEvery / 2 // between two examinations of a bucket that is away or unfit
+	longest      = 5 * time.Second
 )
 
-// Watch implements [Monitor]: it examines the bucket every hour, and when a call finds it
-// away, at growing intervals until it is back. What an examination does not confirm is
-// not told: it concerned one object, or a moment.
-func (b *Bucket) Watch(ctx context.Context, told func(error)) error {
+// Watch implements [Monitor]: it examines the bucket every hour, and when calls fail, at
+// growing intervals until they do not. What an examination does not confirm is not told,
+// since it concerned one object, or a moment, unless calls still fail after a second one.
+// While Watch runs, no call waits to find out whether the server is back.
+func (b *Bucket) Watch(ctx context.Context, told func(since time.Time, why error)) error {
+	b.health.watch(true)
+	defer b.health.watch(false)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	var began time.Time // of the outage that was told
 	wait, last, well := shortest, time.Now(), true
 	for {
 		select {
@@ -106,22 +223,28 @@ func (b *Bucket) Watch(ctx context.Context, told func(error)) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		now := b.Healthy()
-		switch since := time.Since(last); {
-		case now != nil && since >= wait:
-			wait, last = min(2*wait, longest), time.Now()
-			now = b.Examine(ctx)
-		case now != nil:
-			continue
-		case since >= examineEvery:
-			last = time.Now()
-			now = b.Examine(ctx)
-		case since >= longest:
+		since, why := b.health.state()
+		if why != nil && well {
 			wait = shortest
 		}
-		if ctx.Err() == nil && (now == nil) != well {
-			well = now == nil
-			told(now)
+		well = why == nil
+		switch pause := time.Since(last); {
+		case b.health.examine() && pause >= wait, pause >= examineEvery:
+			wait, last = min(2*wait, longest), time.Now()
+			_ = b.Examine(ctx) // health keeps it
+			since, why = b.health.state()
+		case !well && began.IsZero():
+			continue
+		}
+		if ctx.Err() != nil || (why == nil) == began.IsZero() {
+			continue
+		}
+		if why != nil {
+			began = since
+		}
+		told(began, why)
+		if why == nil {
+			began = time.Time{}
 		}
 	}
 }

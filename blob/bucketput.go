@@ -40,15 +40,13 @@ func (b *Bucket) Put(ctx context.Context, d chain.Digest, r io.ReaderAt, size in
 	o := object{b.key(d), d, r, size, until}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.allow(size)+b.config.Timeout/3, errPatience)
 	defer cancel()
-	if size >= firstLook && b.Healthy() == nil { // else a put is what finds out whether the server is back
+	if size >= firstLook && b.health.gone() == nil { // else a put is what finds out whether the server is back
 		if loc, err := b.kept(ctx, o); !errors.Is(err, ErrNotFound) {
 			return loc, false, err
 		}
 	}
 	loc, created, err := b.store(ctx, o)
-	if errors.Is(err, ErrUnavailable) {
-		b.health.lost(err)
-	}
+	b.health.put(err)
 	return loc, created, err
 }
 
@@ -154,7 +152,7 @@ func (b *Bucket) protected(ctx context.Context, o object, v minio.ObjectInfo) (L
 	}
 	matches, err := b.matches(ctx, o.digest, v)
 	switch {
-	case err != nil && (ctx.Err() != nil || b.Healthy() != nil):
+	case err != nil && (ctx.Err() != nil || b.health.gone() != nil):
 		return Location{}, err
 	case !matches:
 		return Location{}, ErrNotFound

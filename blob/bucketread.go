@@ -378,7 +378,7 @@ func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[Location, er
 			}
 			ref := Ref{d, o.VersionID}
 			info, err := b.head(ctx, d, o.VersionID)
-			if ctx.Err() != nil || err != nil && b.Healthy() != nil {
+			if ctx.Err() != nil || err != nil && b.health.gone() != nil {
 				yield(Location{}, cmp.Or(ctx.Err(), err))
 				return
 			}

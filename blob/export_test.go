@@ -22,17 +22,18 @@ func PretendRemote() (restore func()) {
 // SetRequireEncryption changes what the next examination demands.
 func (b *Bucket) SetRequireEncryption(on bool) { b.config.RequireEncryption = on }
 
-// MarkAnswered lets calls through again, as an answer would.
-func (b *Bucket) MarkAnswered() { b.health.answered() }
+// MarkAnswered lets calls through again, as an answer and a put would.
+func (b *Bucket) MarkAnswered() { b.health.answered(); b.health.put(nil) }
 
 // MarkLost keeps calls from being sent, as an answer that did not come would.
 func (b *Bucket) MarkLost() { b.health.lost(ErrUnavailable) }
 
-// Unexamined is a bucket of which nothing is known.
+// Unexamined is a bucket that counts as fit without having been asked.
 func Unexamined(c BucketConfig) *Bucket {
 	b, err := newBucket(c)
 	if err != nil {
 		panic(err)
 	}
+	b.health.examined(nil)
 	return b
 }

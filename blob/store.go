@@ -39,6 +39,7 @@ type Store struct {
 	spoolDir  string
 	shadowed  atomic.Uint64
 	refused   atomic.Uint64
+	taken     atomic.Uint64 // what refused was at the last put that was taken
 }
 
 // NewStore checks the configuration, most of all the retention policy.
@@ -101,6 +102,7 @@ func (s *Store) putLong(ctx context.Context, r io.Reader, now time.Time) (Locati
 // putting names what was put when err came.
 func (s *Store) putting(d chain.Digest, err error) error {
 	if err == nil {
+		s.taken.Store(s.refused.Load())
 		return nil
 	}
 	if errors.Is(err, ErrUnavailable) {
@@ -243,7 +245,7 @@ func (s *Store) Healthy() error {
 }
 
 // Watch looks after the medium until ctx is done; see [Monitor].
-func (s *Store) Watch(ctx context.Context, told func(error)) error {
+func (s *Store) Watch(ctx context.Context, told func(since time.Time, why error)) error {
 	if m, ok := s.backend.(Monitor); ok {
 		return m.Watch(ctx, told)
 	}
@@ -254,8 +256,11 @@ func (s *Store) Watch(ctx context.Context, told func(error)) error {
 // Shadowed is how many reads so far met a version or a delete marker over the one read.
 func (s *Store) Shadowed() uint64 { return s.shadowed.Load() }
 
-// Refused is how many puts so far were not taken because the medium was away or unfit.
+// Refused is how many puts so far were not taken because the medium was away, full or unfit.
 func (s *Store) Refused() uint64 { return s.refused.Load() }
+
+// RefusedInARow is how many of them came after the last put that was taken.
+func (s *Store) RefusedInARow() uint64 { return s.refused.Load() - s.taken.Load() }
 
 // Problem is a way in which a stored version falls short of what was recorded of it.
 type Problem string

@@ -64,12 +64,16 @@ func (m *Memory) Healthy() error {
 }
 
 // Watch implements [blob.Monitor].
-func (m *Memory) Watch(ctx context.Context, told func(error)) error {
+func (m *Memory) Watch(ctx context.Context, told func(since time.Time, why error)) error {
+	var since time.Time
 	for was := error(nil); ; {
 		changed := m.change()
 		if is := m.Healthy(); (is == nil) != (was == nil) {
+			if is != nil {
+				since = time.Now()
+			}
 			was = is
-			told(is)
+			told(since, is)
 		}
 		select {
 		case <-changed:

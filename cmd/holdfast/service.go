@@ -297,20 +297,20 @@ func (s *service) ready(ctx context.Context) error {
 	return s.events.Healthy(ctx)
 }
 
-// watchStore tells when the payload store goes away and when it is back. What happens in between is told by nobody:
-// it would be a line for every request.
+// watchStore tells when the payload store takes no payloads any more and when it takes them again. What happens in
+// between is told by nobody: it would be a line for every request.
 func (s *service) watchStore(ctx context.Context) error {
-	var since time.Time
-	var refused uint64
-	return s.store.Watch(ctx, func(why error) {
+	var before uint64 // refusals that came before the outage
+	return s.store.Watch(ctx, func(since time.Time, why error) {
+		store := slog.String("store", s.store.Describe().Place)
 		if why != nil {
-			since, refused = time.Now(), s.store.Refused()
-			s.log.LogAttrs(ctx, slog.LevelError, "the payload store is away: submissions are refused, processing waits",
-				slog.String("store", s.store.Describe().Place), slog.String("why", why.Error()))
+			before = s.store.Refused() - s.store.RefusedInARow()
+			s.log.LogAttrs(ctx, slog.LevelError, "the payload store takes no payloads: submissions are refused, processing waits",
+				store, slog.Time("since", since.UTC()), slog.String("why", why.Error()))
 			return
 		}
-		s.log.LogAttrs(ctx, slog.LevelWarn, "the payload store is back", slog.String("store", s.store.Describe().Place),
-			slog.Duration("away", time.Since(since).Round(time.Second)), slog.Uint64("refused", s.store.Refused()-refused))
+		s.log.LogAttrs(ctx, slog.LevelWarn, "the payload store takes payloads again", store,
+			slog.Int64("away_seconds", int64(time.Since(since)/time.Second)), slog.Uint64("refused", s.store.Refused()-before))
 	})
 }
 
