@@ -414,7 +414,7 @@ func TestWORM(t *testing.T) {
 		c := s.Config(s.NewBucket(t))
 		attempts, err := blob.ProveWORM(t.Context(), c)
 		require.NoError(t, err)
-		assert.Len(t, attempts, 11)
+		assert.Len(t, attempts, 12)
 		for _, a := range attempts {
 			assert.True(t, a.Refused, "%s: %s", a.Name, a.Answer)
 		}
@@ -434,6 +434,21 @@ func TestWORMProvesNothing(t *testing.T) {
 		_, err := blob.ProveWORM(t.Context(), c)
 		assert.ErrorIs(t, err, blob.ErrUnavailable)
 	}
+}
+
+// TestWORMNotTried: what a server does not know was not refused, and a reader does not attack.
+func TestWORMNotTried(t *testing.T) {
+	s := blobtest.MinIO(t)
+	f := &blobtest.Faults{}
+	c := s.Config(s.NewBucket(t))
+	c.Wrap = f.Wrap
+	f.Next(1, func(r *http.Request) bool { return r.Method == http.MethodPost }, blobtest.Answer(501, "NotImplemented"))
+	attempts, err := blob.ProveWORM(t.Context(), c)
+	assert.ErrorContains(t, err, "501 NotImplemented")
+	assert.Len(t, attempts, 2)
+	c.ReadOnly = true
+	_, err = blob.ProveWORM(t.Context(), c)
+	assert.ErrorIs(t, err, blob.ErrReadOnly)
 }
 
 // TestPolicy: the policy that ships with the project is enough for everything the service does, and for nothing that

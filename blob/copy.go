@@ -84,6 +84,8 @@ const (
 	// leastLeft is how far off a date must be to be asked for: it outlasts the transfer
 	// and a difference between the clocks.
 	leastLeft = 24 * time.Hour
+
+	refusals = 20 // of versions, in a row, after which a destination counts as refusing them all
 )
 
 // copier is a copy under way.
@@ -91,8 +93,9 @@ type copier struct {
 	to, from *Store
 	progress func(uint64, int64)
 
-	mu     sync.Mutex
-	report CopyReport // guarded by mu
+	mu      sync.Mutex // guards what follows
+	report  CopyReport
+	refused int // versions in a row that the destination refused
 }
 
 // run gives each first digit of the digests to one goroutine at a time, so that the
@@ -188,11 +191,27 @@ func (c *copier) send(ctx context.Context, v Location, until time.Time) (got Loc
 		return got, false, alone(c.from, err)
 	}
 	put, created, err := spool.Commit(ctx, v.Digest, until)
-	if err != nil {
+	if err = c.refusal(err); err != nil {
 		return got, false, fmt.Errorf("put blob %s: %w", v.Digest, err)
 	}
 	got, err = read(ctx, c.to, put.Ref)
 	return got, created, err
+}
+
+// refusal is err, which came of a put, without ErrUnavailable if the destination refused this version and not each one:
+// it stops no copy then.
+func (c *copier) refusal(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, refused := errors.AsType[*RefusedError](err)
+	switch {
+	case !refused:
+		c.refused = 0
+	case c.refused < refusals:
+		c.refused++
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 // protect sees to it that got is protected as wanted, or asks for a date until.

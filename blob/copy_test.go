@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -453,4 +455,28 @@ func TestCopyInFlatMemory(t *testing.T) {
 		assert.Equal(t, counts(1, 0, 0, 0, size), r, name)
 		assert.Less(t, spent, uint64(2<<20), name)
 	}
+}
+
+// TestCopyRefused: a version that the destination refuses is a finding, and the others are copied; one that refuses each
+// version ends the copy.
+func TestCopyRefused(t *testing.T) {
+	from := &blobtest.Memory{}
+	all := fill(t, from, 40)
+	to, _, f := faulty(t, blobtest.MinIO(t))
+	name := all[7].Digest.String()
+	for _, code := range []int{403, 413} {
+		f.Next(99, func(r *http.Request) bool { return blobtest.Puts(r) && strings.HasSuffix(r.URL.Path, name) }, blobtest.Answer(code, "AccessDenied"))
+		r := copied(t, to, from)
+		f.Clear()
+		require.Len(t, r.Findings, 1)
+		assert.Equal(t, blob.Failed, r.Findings[0].Problem)
+		assert.Equal(t, all[7].Digest, r.Findings[0].Ref.Digest)
+		assert.EqualValues(t, 39, r.Copied+r.Present)
+	}
+	other, _, f := faulty(t, blobtest.MinIO(t))
+	f.Next(1<<30, blobtest.Puts, blobtest.Answer(403, "AccessDenied"))
+	r, err := blob.Copy(t.Context(), other, from, blob.CopyOptions{SpoolDir: t.TempDir()})
+	assert.ErrorIs(t, err, blob.ErrUnavailable)
+	assert.Zero(t, r.Copied)
+	assert.Less(t, r.Failed, uint64(40))
 }

@@ -34,8 +34,11 @@ const attemptFor = time.Hour
 // ProveWORM tries to delete, shorten and uncover locked objects with the credentials of c,
 // which should be an administrator's. It works on objects of its own, outside the
 // payloads' keys, and leaves one behind that is locked for an hour. Errors: ErrNoProof,
-// and those of [OpenBucket].
+// ErrReadOnly, and those of [OpenBucket].
 func ProveWORM(ctx context.Context, c BucketConfig) ([]Attempt, error) {
+	if c.ReadOnly {
+		return nil, ErrReadOnly
+	}
 	b, err := OpenBucket(ctx, c)
 	if err != nil {
 		return nil, err
@@ -134,6 +137,7 @@ func (a *attack) tries(locked, held target) []try {
 		{"destroy its bytes by writing over it", func(ctx context.Context) error { return a.cover(ctx, locked) }, nil},
 		{"destroy its bytes by a delete marker", func(ctx context.Context) error { return a.mark(ctx, locked) }, nil},
 		{"delete an object under legal hold", func(ctx context.Context) error { return a.remove(ctx, held, true) }, nil},
+		{"weaken the locks behind a refusal", func(ctx context.Context) error { return a.unchanged(ctx, locked, held) }, nil},
 	}
 }
 
@@ -151,6 +155,9 @@ func (a *attack) try(t try) error {
 		a.attempts = append(a.attempts, Attempt{t.name, false, either(was == done, "it was done", "it is gone")})
 	case refused:
 		e := response(err)
+		if e.Status == http.StatusNotImplemented { // nobody was refused anything
+			return e
+		}
 		a.attempts = append(a.attempts, Attempt{t.name, true, fmt.Sprintf("%d %s", e.Status, e.Code)})
 	case present, racing, unknown, transient, corrupted, full, oversize, cancelled:
 		return worded(a.ctx, err)
@@ -218,6 +225,22 @@ func (a *attack) intact(ctx context.Context, t target, err error) error {
 		return nil
 	}
 	return minio.ErrorResponse{StatusCode: http.StatusOK, Code: "StillThere"}
+}
+
+// unchanged is a refusal if the locks are what they were when the objects were laid out.
+func (a *attack) unchanged(ctx context.Context, locked, held target) error {
+	mode, until, err := a.b.client.GetObjectRetention(ctx, a.b.config.Bucket, locked.key, locked.version)
+	if err != nil {
+		return err
+	}
+	hold, err := a.b.client.GetObjectLegalHold(ctx, a.b.config.Bucket, held.key, minio.GetObjectLegalHoldOptions{VersionID: held.version})
+	if err != nil {
+		return err
+	}
+	if mode == nil || *mode != minio.Compliance || until == nil || until.Before(a.until) || hold == nil || *hold != minio.LegalHoldEnabled {
+		return nil
+	}
+	return minio.ErrorResponse{StatusCode: http.StatusOK, Code: "Unchanged"}
 }
 
 // tidy removes what only a legal hold protected. What fails stays, and does no harm.
