@@ -47,5 +47,5 @@
 //
 // The log is read once and in order, and the events themselves are not kept. Links and tree need constant memory. The
 // lifecycle needs about 300 bytes for every letter of the log, open or resolved, since a resolved letter can be
-// reopened; 100 more while it is leased; and checking stored bytes takes about 150 for each that is no payload.
+// reopened; 100 more while it is leased; and checking stored bytes takes about 200 for each that is no payload.
 package audit

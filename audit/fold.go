@@ -77,12 +77,13 @@ func (f *fold) take(seq uint64, leaf chain.Digest, r *chain.Record) {
 	if !r.Event.Type.OfLetter() {
 		return
 	}
-	if c, err := f.letters.take(r, f.breakAt); err != nil {
+	c, err := f.letters.take(r, f.breakAt)
+	if err != nil {
 		f.findIn(Lifecycle, seq, r.Event.PayloadRef, err.Error())
 		c.loose = true
 	}
 	if f.objects != nil {
-		f.objects.take(r)
+		f.objects.take(r, c)
 	}
 }
 

@@ -26,6 +26,7 @@ type custody struct {
 	replays     uint32
 	disposition uint8 // place in chain.Dispositions, from 1; 0 when it cannot be told
 	hold        bool
+	wasHeld     bool // now or before
 	loose       bool // its history is broken: only the links of its events are followed
 }
 
@@ -51,13 +52,16 @@ func (c *custody) letter(t chain.Type) chain.Letter {
 func (c *custody) keep(l *chain.Letter) {
 	c.caseSize, c.caseLeaf, c.firstSeq, c.lastSeq = l.CaseSize, l.CaseLeaf, l.FirstSeq, l.LastSeq
 	c.retainUntil, c.firstSeen, c.nextAttempt = micros(l.RetainUntil), micros(l.FirstSeen), micros(l.NextAttemptAt)
-	c.lease, c.hold = l.Lease, l.Hold
+	c.lease = l.Lease
+	c.setHold(l.Hold)
 	c.attempt, c.replays = uint32(l.Attempt), uint32(l.Replays)
 	c.disposition = numberOf(l.Disposition)
 	for _, s := range l.Submissions[min(len(c.senders), len(l.Submissions)):] {
 		c.senders = append(slices.Clip(c.senders), unique.Make(chain.Submission{Channel: s.Channel, Source: s.Source}))
 	}
 }
+
+func (c *custody) setHold(on bool) { c.hold, c.wasHeld = on, c.wasHeld || on }
 
 func numberOf(d chain.Disposition) uint8 { return uint8(slices.Index(chain.Dispositions, d) + 1) }
 
@@ -120,7 +124,7 @@ func (c *custody) follow(r *chain.Record) {
 	c.caseSize, c.caseLeaf, c.lastSeq = e.CaseSeq+1, r.Leaf, r.Seq
 	c.retainUntil = max(c.retainUntil, micros(e.RetainUntil))
 	if e.Hold != "" {
-		c.hold = e.Hold == "on"
+		c.setHold(e.Hold == "on")
 	}
 	if d := e.Type.Disposition(); d != "" {
 		c.disposition = numberOf(d)

@@ -112,8 +112,10 @@ func TestRetentionOfRecord(t *testing.T) {
 	r = d.verify(t)
 	require.EqualValues(t, 1, firstBad(t, r))
 	require.Equal(t, audit.BlobReleased, r.Findings[0].Kind)
-	_, err = d.store.Hold(t.Context(), d.payloads["A"].Ref, true)
-	require.NoError(t, err)
+	for _, at := range []blob.Location{d.payloads["A"], d.records["A"]} {
+		_, err = d.store.Hold(t.Context(), at.Ref, true)
+		require.NoError(t, err)
+	}
 	require.True(t, d.verify(t).OK())
 	d.Tell("A: unhold")
 	require.True(t, d.verify(t).OK())
@@ -137,6 +139,87 @@ func TestRetentionOfRecords(t *testing.T) {
 	r = d.verify(t)
 	require.True(t, r.OK())
 	require.EqualValues(t, 2, r.Blobs, "one record, however often it is named")
+}
+
+// A hold counts for all bytes of the letter, whoever else names them, and for what is stored for it later.
+func TestHoldOfRecords(t *testing.T) {
+	d := newDeposit(t, &blobtest.Memory{}, "A", "B")
+	shared := d.records["A"]
+	d.Add("B", chain.Event{Type: chain.TypeRetention, Reason: "a claim", RetainUntil: d.Letters["B"].RetainUntil,
+		Blobs: []chain.BlobRef{{Ref: shared.Digest, BlobVersion: shared.Version, RetainUntil: shared.RetainUntil}}})
+	hold := func(at blob.Location, on bool) {
+		_, err := d.store.Hold(t.Context(), at.Ref, on)
+		require.NoError(t, err)
+	}
+	d.Tell("A: hold")
+	hold(d.payloads["A"], true)
+	r := d.verify(t)
+	require.Len(t, r.Findings, 1)
+	assert.Equal(t, audit.BlobReleased, r.Findings[0].Kind)
+	assert.Equal(t, shared.Digest, r.Findings[0].Ref)
+	hold(shared, true)
+	r = d.verify(t)
+	require.True(t, r.OK(), "%v", r.Findings)
+	assert.NotContains(t, strings.Join(r.Notes, "\n"), "legal hold")
+
+	d.Tell("A: unhold")
+	hold(d.payloads["A"], false)
+	r = d.verify(t)
+	require.True(t, r.OK(), "%v", r.Findings)
+	assert.NotContains(t, strings.Join(r.Notes, "\n"), "legal hold", "what is no payload stays held")
+	d.Tell("B: hold")
+	hold(d.payloads["B"], true)
+	hold(d.records["B"], true)
+	require.True(t, d.verify(t).OK())
+	hold(shared, false)
+	require.EqualValues(t, 1, d.verify(t).Total, "B names it too")
+}
+
+// A hold that no event records harms nothing, and is worth a note.
+func TestHoldNotRecorded(t *testing.T) {
+	d := newDeposit(t, &blobtest.Memory{}, "A", "B", "C")
+	for _, at := range []blob.Location{d.records["A"], d.payloads["B"]} {
+		_, err := d.store.Hold(t.Context(), at.Ref, true)
+		require.NoError(t, err)
+	}
+	r := d.verify(t)
+	require.True(t, r.OK(), "%v", r.Findings)
+	assert.Contains(t, r.Notes, "2 payloads or other bytes are under a legal hold that no event records, the first "+d.payloads["B"].Digest.String())
+
+	d.Tell("B: hold")
+	d.Tell("B: unhold")
+	_, err := d.store.Hold(t.Context(), d.records["B"].Ref, true)
+	require.NoError(t, err)
+	r = d.verify(t)
+	require.True(t, r.OK(), "%v", r.Findings)
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "2 payloads or other bytes", "the lifting of B's hold was recorded, and not done")
+}
+
+// Bytes that were put into a bucket and are looked for in a folder cannot be checked there, unless they were copied.
+func TestBucketVersionsInFolder(t *testing.T) {
+	memory := &blobtest.Memory{}
+	d := newDeposit(t, memory, "A", "B")
+	d.store = blobtest.Store(t, blobtest.Dir(t))
+	r := d.verify(t)
+	require.Equal(t, audit.Unchecked, r.Verdict)
+	require.Len(t, r.Findings, 1)
+	assert.Equal(t, audit.BlobElsewhere, r.Findings[0].Kind)
+	assert.EqualValues(t, 1, r.Findings[0].Seq)
+	assert.Contains(t, r.Findings[0].Detail, "4 payloads and other bytes")
+	assert.Zero(t, r.Blobs)
+
+	d.put(t, chaintest.Payload("B"))
+	r = d.verify(t)
+	require.Equal(t, audit.Tampered, r.Verdict, "a copy that lacks something")
+	assert.EqualValues(t, 3, r.Total)
+	d.put(t, chaintest.Payload("A"))
+	d.put(t, []byte("record of A"))
+	d.put(t, []byte("record of B"))
+	assert.True(t, d.verify(t).OK())
+
+	d = newDeposit(t, blobtest.Dir(t), "A")
+	d.store = blobtest.Store(t, blobtest.Dir(t))
+	require.Equal(t, audit.Tampered, d.verify(t).Verdict, "they were in a folder, and are gone")
 }
 
 func TestObjectsNotChecked(t *testing.T) {

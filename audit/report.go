@@ -60,6 +60,7 @@ const (
 	BlobReleased   Kind = "blob_released"
 	BlobShadowed   Kind = "blob_shadowed"
 	BlobUnreadable Kind = "blob_unreadable" // the store did not answer: neither good nor bad
+	BlobElsewhere  Kind = "blob_elsewhere"  // the store is not the one that the bytes were put into: nothing was checked
 )
 
 // Kinds of findings about the projection.
@@ -69,7 +70,7 @@ const (
 )
 
 // tells says whether a finding of this kind is evidence of tampering, or only a limit of what could be checked.
-func (k Kind) tells() bool { return k != Newer && k != BlobUnreadable }
+func (k Kind) tells() bool { return k != Newer && k != BlobUnreadable && k != BlobElsewhere }
 
 // Finding is one thing wrong. Detail holds no values beyond numbers, names of members, digests, versions and dates.
 type Finding struct {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-dvir/holdfast/audit"
@@ -165,10 +166,13 @@ func (c *verifyCmd) verify(ctx context.Context, o audit.Options) error {
 	if err := c.print(report); err != nil {
 		return err
 	}
-	if !report.OK() {
-		return &exitError{int(report.Verdict), ""}
+	switch {
+	case report.OK():
+		return nil
+	case slices.ContainsFunc(report.Findings, func(f audit.Finding) bool { return f.Kind == audit.BlobElsewhere }):
+		return &exitError{int(report.Verdict), "the payloads are in a bucket: name it with --s3-endpoint and --s3-bucket, as for holdfast serve"}
 	}
-	return nil
+	return &exitError{int(report.Verdict), ""}
 }
 
 func (c *verifyCmd) print(r audit.Report) error {
