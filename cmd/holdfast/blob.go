@@ -26,8 +26,8 @@ type blobCopyCmd struct {
 // Validate refuses a copy without a bucket, and dates that the law does not allow.
 func (c *blobCopyCmd) Validate() error {
 	switch {
-	case c.MinRetention < 3 || c.MinRetention > 120:
-		return errors.New("--min-retention: must be 3 to 120 months")
+	case c.MinRetention < minMonths || c.MinRetention > maxMonths:
+		return fmt.Errorf("--min-retention: must be %d to %d months", minMonths, maxMonths)
 	case c.NoImmutable && c.ToDirectory == "":
 		return errors.New("--no-immutable: goes with --to-directory")
 	case !c.set() && c.Bucket == "":

@@ -17,14 +17,17 @@ type holdCmd struct {
 	clientFlags
 }
 
-// date is a moment, given as a day or as a time.
+// date is a moment after 1970, given as a day or as a time.
 type date time.Time
 
 func parseDate(text string) (date, error) {
-	if day, err := time.Parse(time.DateOnly, text); err == nil {
-		return date(day.AddDate(0, 0, 1).Add(-time.Second)), nil
-	}
 	at, err := time.Parse(time.RFC3339, text)
+	if day, other := time.Parse(time.DateOnly, text); other == nil {
+		at, err = day.AddDate(0, 0, 1).Add(-time.Second), nil
+	}
+	if at.Unix() <= 0 {
+		err = errors.ErrUnsupported
+	}
 	return date(at), err
 }
 

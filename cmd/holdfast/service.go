@@ -51,13 +51,20 @@ type settings struct {
 	DvirConfig    string `help:"Roster and defect aliases of the built-in processor (JSON)." placeholder:"FILE" type:"path"`
 	Workers       int    `default:"4" help:"Payloads processed at a time." placeholder:"N"`
 	MaxPayload    int64  `default:"67108864" help:"Largest payload, in bytes." placeholder:"BYTES"`
-	Retention     int    `default:"18" help:"Months that payloads are kept, at least 3 (49 CFR 396.11(a)(4))." placeholder:"MONTHS"`
+	Retention     int    `default:"18" help:"Months that payloads are kept, 3 (49 CFR 396.11(a)(4)) to 120." placeholder:"MONTHS"`
 	ExpiryWarning int    `default:"90" help:"Warn, once a day, of open letters that lose their protection within so many days; 0 never does." placeholder:"DAYS"`
 	NoImmutable   bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
 	NatsURL       string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
 	s3Flags
 	LogLevel string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged." placeholder:"LEVEL"`
 }
+
+// Bounds of a retention in calendar months: 49 CFR 396.11(a)(4), and the cap of the payload store, since nobody can take
+// back a date that is too far away.
+const (
+	minMonths = 3
+	maxMonths = 120
+)
 
 // Validate refuses numbers that make no service.
 func (s *settings) Validate() error {
@@ -66,8 +73,8 @@ func (s *settings) Validate() error {
 		return errors.New("--workers: must be 1 to 1000")
 	case s.MaxPayload < 1:
 		return errors.New("--max-payload: must be at least 1")
-	case s.Retention < 3 || s.Retention > 1200:
-		return errors.New("--retention: must be 3 to 1200 months")
+	case s.Retention < minMonths || s.Retention > maxMonths:
+		return fmt.Errorf("--retention: must be %d to %d months", minMonths, maxMonths)
 	case s.ExpiryWarning < 0 || s.ExpiryWarning > maxDays:
 		return fmt.Errorf("--expiry-warning: must be 0 to %d days", maxDays)
 	}
@@ -129,7 +136,7 @@ func (s *service) openStore(ctx context.Context) error {
 			s.log.LogAttrs(ctx, slog.LevelWarn, "payload store", slog.String("trait", t.Name), slog.String("note", t.Note))
 		}
 	}
-	s.store, err = blob.NewStore(backend, blob.Config{MaxSize: s.cfg.MaxPayload, Retention: blob.Retention{Months: s.cfg.Retention}})
+	s.store, err = blob.NewStore(backend, blob.Config{MaxSize: s.cfg.MaxPayload, Retention: blob.Retention{Months: s.cfg.Retention, Max: maxMonths}})
 	return err
 }
 

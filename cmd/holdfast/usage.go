@@ -44,7 +44,7 @@ var values = []kong.Option{
 		func(s string) (time.Time, error) { return time.Parse(time.RFC3339, s) })),
 	kong.TypeMapper(reflect.TypeFor[time.Duration](), parsed("a duration such as 30s", positive)),
 	kong.TypeMapper(reflect.TypeFor[reference](), parsed("8 to 64 lowercase hexadecimal digits", parseReference)),
-	kong.TypeMapper(reflect.TypeFor[date](), parsed("a day such as 2031-12-31, or a time such as 2031-12-31T12:00:00Z", parseDate)),
+	kong.TypeMapper(reflect.TypeFor[date](), parsed("a day such as 2031-12-31, or a time such as 2031-12-31T12:00:00Z, after 1970", parseDate)),
 	kong.KindMapper(reflect.Int, parsed("a whole number", strconv.Atoi)),
 	kong.KindMapper(reflect.Int64, parsed("a whole number",
 		func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })),
