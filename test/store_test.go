@@ -31,25 +31,41 @@ func TestMetricsOfTheStore(t *testing.T) {
 	s.stop()
 }
 
-// TestOtherStore: a service that finds another store than its log knows says so once, and serves.
+// TestOtherStore: a service does not start on a store that lacks the first, the newest or a waiting payload of its log,
+// and changes nothing then. Told to, it serves, and says so once.
 func TestOtherStore(t *testing.T) {
 	const words = "payloads of this log are not in this store"
 	data, acked := t.TempDir(), &ledger{known: map[string]bool{}}
 	s := serve(t, data)
-	s.submit(acked, 3)
-	s.settle()
+	s.submit(acked, 1)
+	status, answer, err := s.do(t.Context(), http.MethodPost, "/v1/failures?stage=dispatch&http_status=503&retry_after=3600", "text/plain", []byte("waits"))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status)
+	waiting := acked.add(answer)
+	status, answer, err = s.do(t.Context(), http.MethodPost, "/v1/payloads", "text/plain", []byte("newest"))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status)
+	acked.add(answer)
+	want := s.fingerprint()
 	assert.NotContains(t, s.log.String(), words)
 	s.stop()
 	blobs, kept := filepath.Join(data, "blobs"), filepath.Join(t.TempDir(), "kept")
-	require.NoError(t, os.Rename(blobs, kept))
-	s = serve(t, data)
+	move := func(from, to string) {
+		require.NoError(t, os.RemoveAll(to))
+		require.NoError(t, os.Rename(from, to))
+	}
+
+	move(blobs, kept)
+	refusedWith(t, data, 6, words, blobs, "holdfast blob copy", "--accept-missing-payloads")
+	move(kept, blobs)
+	one := filepath.Join(waiting[:2], waiting[2:4], waiting)
+	move(filepath.Join(blobs, one), filepath.Join(data, "aside"))
+	refusedWith(t, data, 6, words, waiting)
+	move(filepath.Join(data, "aside"), filepath.Join(blobs, one))
+	whole(t, data, acked, want)
+
+	move(blobs, kept)
+	s = serve(t, data, "--accept-missing-payloads")
 	assert.Equal(t, 1, strings.Count(s.log.String(), words), s.log.String())
 	s.stop()
-	require.NoError(t, os.RemoveAll(blobs))
-	require.NoError(t, os.Rename(kept, blobs))
-	s = serve(t, data)
-	assert.NotContains(t, s.log.String(), words)
-	acked.check(s)
-	s.stop()
-	verifies(t, data)
 }

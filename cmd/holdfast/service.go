@@ -55,6 +55,9 @@ type settings struct {
 	ExpiryWarning int    `default:"90" help:"Warn, once a day, of open letters that lose their protection within so many days; 0 never does." placeholder:"DAYS"`
 	NoImmutable   bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
 	NatsURL       string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
+
+	AcceptMissingPayloads bool `help:"Serve although the store lacks payloads of the log; those that wait become dead letters."`
+
 	s3Flags
 	LogLevel string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged." placeholder:"LEVEL"`
 }
@@ -117,7 +120,9 @@ func openService(ctx context.Context, cfg settings, log *slog.Logger) (s *servic
 		return s, err
 	}
 	s.warnOfLostLog(ctx)
-	s.warnOfOtherStore(ctx)
+	if err := s.checkStore(ctx); err != nil {
+		return s, err
+	}
 	if err := s.openPool(); err != nil {
 		return s, err
 	}
@@ -202,21 +207,41 @@ func (s *service) warnOfLostLog(ctx context.Context) {
 	}
 }
 
-// warnOfOtherStore tells when the first or the newest payload of the log is not in the store: it is another one, or was
-// not filled to the end.
-func (s *service) warnOfOtherStore(ctx context.Context) {
-	for _, order := range []projection.Order{projection.OldestFirst, projection.NewestFirst} {
-		page, err := s.state.List(projection.Filter{Order: order}, "", 1)
-		if err != nil || len(page.Letters) == 0 {
-			return
+// checkStore refuses a store that lacks payloads of the log: it is another one, or was not filled to the end, and
+// whatever waits would become a dead letter. A store that does not answer is no other one.
+func (s *service) checkStore(ctx context.Context) error {
+	now := time.Now()
+	for _, l := range s.sample(now) {
+		if !l.Hold && l.RetainUntil.Before(now) {
+			continue // others may have removed it
 		}
-		l := page.Letters[0]
-		if _, err := s.store.Stat(ctx, blob.Ref{Digest: l.Ref, Version: l.BlobVersion}); errors.Is(err, blob.ErrNotFound) {
-			s.log.LogAttrs(ctx, slog.LevelError, "payloads of this log are not in this store: was another one configured, or not filled to the end with holdfast blob copy?",
-				slog.String("store", s.store.Describe().Place), slog.String("payload_ref", l.Ref.String()))
-			return
+		_, err := s.store.Stat(ctx, blob.Ref{Digest: l.Ref, Version: l.BlobVersion})
+		if !errors.Is(err, blob.ErrNotFound) {
+			continue
 		}
+		text := fmt.Sprintf("payloads of this log are not in this store (%s), such as %s", s.store.Describe().Place, l.Ref)
+		if !s.cfg.AcceptMissingPayloads {
+			return exitf(exitRefused, "%s: name the store that has them, or fill this one with holdfast blob copy; with --accept-missing-payloads they become dead letters", text)
+		}
+		s.log.LogAttrs(ctx, slog.LevelError, text)
+		return nil
 	}
+	return nil
+}
+
+// waitingLooked is how many of the letters that wait, and of those that were being worked on, are looked at.
+const waitingLooked = 20
+
+// sample is the first letter, the newest, and some that processing comes to next. A projection that cannot be read is
+// for those who follow to tell.
+func (s *service) sample(now time.Time) (letters []chain.Letter) {
+	for _, order := range []projection.Order{projection.OldestFirst, projection.NewestFirst} {
+		page, _ := s.state.List(projection.Filter{Order: order}, "", 1)
+		letters = append(letters, page.Letters...)
+	}
+	waiting, _, _ := s.state.Due(now.AddDate(1, 0, 0), waitingLooked)
+	leased, _ := s.state.Leases(waitingLooked)
+	return slices.Concat(letters, waiting, leased)
 }
 
 func dvirCodes() (codes []string) {
