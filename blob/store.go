@@ -40,6 +40,7 @@ type Store struct {
 	shadowed  atomic.Uint64
 	refused   atomic.Uint64
 	taken     atomic.Uint64 // what refused was at the last put that was taken
+	room      room          // of a backend that is no Monitor
 }
 
 // NewStore checks the configuration, most of all the retention policy.
@@ -101,6 +102,7 @@ func (s *Store) putLong(ctx context.Context, r io.Reader, now time.Time) (Locati
 
 // putting names what was put when err came.
 func (s *Store) putting(d chain.Digest, err error) error {
+	s.room.put(err)
 	if err == nil {
 		s.taken.Store(s.refused.Load())
 		return nil
@@ -241,7 +243,7 @@ func (s *Store) Healthy() error {
 	if m, ok := s.backend.(Monitor); ok {
 		return m.Healthy()
 	}
-	return nil
+	return s.room.healthy()
 }
 
 // Watch looks after the medium until ctx is done; see [Monitor].
@@ -249,8 +251,7 @@ func (s *Store) Watch(ctx context.Context, told func(since time.Time, why error)
 	if m, ok := s.backend.(Monitor); ok {
 		return m.Watch(ctx, told)
 	}
-	<-ctx.Done()
-	return ctx.Err()
+	return s.room.watch(ctx, told)
 }
 
 // Shadowed is how many reads so far met a version or a delete marker over the one read.

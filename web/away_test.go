@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/web"
 )
@@ -61,6 +62,24 @@ func TestStoreAway(t *testing.T) {
 	a = b.send("GET", "/v1/letters/"+ref+"/payload?reason=look", nil)
 	require.Equal(t, http.StatusOK, a.status)
 	assert.Equal(t, ref, chain.Sum([]byte(a.body)).String())
+}
+
+// TestStoreFull: a full store is answered with the hint to come back, without a line for each.
+func TestStoreFull(t *testing.T) {
+	b := newBench(t)
+	told := b.told()
+	b.backend.Fail = func(op string, _ chain.Digest) error {
+		if op == "put" {
+			return blob.ErrNoSpace
+		}
+		return nil
+	}
+	for range 20 {
+		a := b.send("POST", "/v1/payloads", strings.NewReader("payload"))
+		a.problem(t, http.StatusInsufficientStorage, web.KindFull)
+		assert.Equal(t, "30", a.header.Get("Retry-After"))
+	}
+	assert.Equal(t, told, b.told(), b.logs.String())
 }
 
 // TestNotReadyWhileStoreIsAway: who asks without a token learns the fact alone, and the log is not filled by probes.

@@ -126,7 +126,7 @@ var refusals = []struct {
 	{deadletter.ErrUnavailable, 503, KindUnavailable, "the log cannot be written now; repeat the request, it is recorded once", "1"},
 	{deadletter.ErrDiverged, 503, KindUnavailable, "the log and the state folded from it do not agree", ""},
 	{projection.ErrClosed, 503, KindUnavailable, "the service is shutting down", "1"},
-	{deadletter.ErrNoSpace, 507, KindFull, "the payload store is full; nothing was kept", ""},
+	{deadletter.ErrNoSpace, 507, KindFull, "the payload store is full; nothing was kept, repeat the request when there is room", "30"},
 	{deadletter.ErrStoreReadOnly, 503, KindReadOnly, "the payload store cannot be written; nothing was kept", ""},
 	{deadletter.ErrStoreUnavailable, 503, KindUnavailable, "the payload store does not answer; repeat the request later", "5"},
 	{deadletter.ErrPayloadMissing, 500, KindDamaged, "the payload's bytes are not in the store", ""},
