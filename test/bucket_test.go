@@ -228,7 +228,7 @@ func TestWormCheck(t *testing.T) {
 	flags = flags[:len(flags)-2]
 	code, out, errs := holdfast(t, with(flags, "worm", "check", "--admin-credentials", credentials)...)
 	require.Zero(t, code, "%s\n%s", out, errs)
-	assert.Equal(t, 12, strings.Count(out, "\n"), out)
+	assert.Equal(t, 12, strings.Count(out, " refused "), out)
 	assert.NotContains(t, out, "DONE")
 
 	policy, err := os.ReadFile("../deploy/s3-policy.json")
