@@ -235,13 +235,16 @@ var edges = map[Disposition][]Disposition{
 	Resolved:   {Retrying, DeadLetter, Poison},
 }
 
+// MaxWait is longer than any retry waits: one that is further away was written by a clock that stood wrong, and is due.
+const MaxWait = 2 * time.Hour
+
 // Due tells whether the letter waits to be processed at t: it may be leased.
 func (l Letter) Due(t time.Time) bool {
 	switch l.Disposition {
 	case Received, Replayed:
 		return l.Lease == nil
 	case Retrying:
-		return l.Lease == nil && !t.Before(l.NextAttemptAt)
+		return l.Lease == nil && (!t.Before(l.NextAttemptAt) || l.NextAttemptAt.After(t.Add(MaxWait)))
 	case DeadLetter, Resolved, Poison:
 	}
 	return false

@@ -241,6 +241,8 @@ func TestLetterFold(t *testing.T) {
 	require.Equal(t, retrying.Failure.NextAttemptAt, retrying.NextAttemptAt)
 	require.False(t, retrying.Due(retrying.NextAttemptAt.Add(-time.Microsecond)))
 	require.True(t, retrying.Due(retrying.NextAttemptAt))
+	require.False(t, retrying.Due(retrying.NextAttemptAt.Add(-chain.MaxWait)))
+	require.True(t, retrying.Due(retrying.NextAttemptAt.Add(-chain.MaxWait-time.Microsecond)), "no retry is so far away")
 	require.Equal(t, chain.Exception, retrying.Outcome)
 	require.Equal(t, "dispatch.http_503", retrying.OutcomeCode)
 	require.Equal(t, uint64(4), retrying.FailureSeq)

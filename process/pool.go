@@ -257,7 +257,7 @@ func (p *Pool) due() (fresh []chain.Letter, next time.Time, err error) {
 		}
 	}
 	p.passed = false
-	letters, next, err := p.cfg.State.Due(now, len(p.busy)+4*p.cfg.Workers)
+	letters, next, err := p.cfg.State.Due(now, nil, len(p.busy)+4*p.cfg.Workers)
 	for _, l := range letters {
 		h, busy := p.busy[l.Ref]
 		if calm := p.started.Add(quiet); l.Losses > 0 && now.Before(calm) {

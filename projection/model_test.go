@@ -123,7 +123,7 @@ func (m *model) step() {
 	small := func(n int) chain.Digest { return chain.Sum([]byte(strconv.Itoa(m.random.IntN(n)))) }
 	if len(m.order) == 0 || m.random.IntN(5) == 0 {
 		e := chain.Event{Type: chain.TypeReceived, PayloadRef: chain.Sum(m.head.Leaf[:]), BlobVersion: "1", RetainUntil: m.now.AddDate(2, 0, 0),
-			Size: 7, Channel: chain.Channels[m.random.IntN(5)], Source: pick("", "fleet:1", "fleet:2"), ContentType: "text/html; x=\"é<&>\""}
+			Size: 7, Channel: chain.Channels[m.random.IntN(5)], Source: pick("", "fleet:1", "fleet:2"), ContentType: pick("", "Application/JSON", "none of these", "text/html; x=\"é<&>\"")}
 		if m.random.IntN(4) == 0 {
 			e.Envelope = m.envelope(chain.Letter{Ref: e.PayloadRef, FirstSeen: m.now.Add(-time.Hour)}, pick(codes...))
 			e.Type = chain.Type(e.Envelope.Disposition)
@@ -410,12 +410,13 @@ func (m *model) compareWork(db *projection.DB) {
 	t := m.t
 	for i := range 40 {
 		now := m.now.Add(time.Duration(i-20) * 10 * time.Second)
-		letters, next, err := db.Due(now, 10_000)
+		letters, next, err := db.Due(now, nil, 10_000)
 		require.NoError(t, err)
 		due := m.sorted(0, func(l chain.Letter) bool { return l.Due(now) })
 		require.ElementsMatch(t, due, letters)
 		require.True(t, slices.IsSortedFunc(letters, func(a, b chain.Letter) int { return since(a).Compare(since(b)) }))
-		some, again, err := db.Due(now, 3)
+		m.compareKinds(db, now, letters)
+		some, again, err := db.Due(now, nil, 3)
 		require.NoError(t, err)
 		require.Equal(t, letters[:min(3, len(letters))], some)
 		require.Equal(t, next, again)
@@ -442,6 +443,25 @@ func (m *model) compareWork(db *projection.DB) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, same, all)
 	require.NotEmpty(t, all)
+}
+
+// compareKinds asks for the due letters of each kind, and of all others: together they are those of all kinds.
+func (m *model) compareKinds(db *projection.DB, now time.Time, due []chain.Letter) {
+	t := m.t
+	waiting, err := db.Waiting()
+	require.NoError(t, err)
+	counted := map[projection.Kind]uint64{}
+	for _, l := range m.sorted(0, func(l chain.Letter) bool { return l.Due(m.now.AddDate(1, 0, 0)) }) {
+		counted[projection.KindOf(&l)]++
+	}
+	require.Equal(t, counted, waiting)
+	for kind := range waiting {
+		for _, own := range []bool{true, false} {
+			some, _, err := db.Due(now, func(k projection.Kind) bool { return (k == kind) == own }, 10_000)
+			require.NoError(t, err)
+			require.Equal(t, slices.DeleteFunc(slices.Clone(due), func(l chain.Letter) bool { return (projection.KindOf(&l) == kind) != own }), append([]chain.Letter{}, some...))
+		}
+	}
 }
 
 // since is when a letter became due.

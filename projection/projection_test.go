@@ -706,7 +706,7 @@ func useAll(t testing.TB, path string, m *model) error {
 	note(err)
 	_, err = db.Stats()
 	note(err)
-	_, _, err = db.Due(m.now, 1000)
+	_, _, err = db.Due(m.now, nil, 1000)
 	note(err)
 	_, err = db.RootAt(db.Tip().Size)
 	note(err)

@@ -155,26 +155,6 @@ func (db *DB) named(bucket []byte, key chain.Digest) (r chain.Record, ok bool, e
 	return r, ok && err == nil, err
 }
 
-// Due are letters that may be leased at now, at most limit, those that became due first first: chain.Letter.Due is
-// true of them all. next is when the earliest of the others comes due; it is zero when no letter waits for a time.
-func (db *DB) Due(now time.Time, limit int) (letters []chain.Letter, next time.Time, err error) {
-	err = db.view(func(tx *bbolt.Tx) (err error) {
-		later := rankOf(now, 0)
-		later.at++
-		ready := run{group: []byte{dueReady}, to: maxRank}
-		timed := run{group: []byte{dueTimed}, to: later}
-		if letters, err = lettersAt(tx, merge(tx.Bucket(indexes[byDue].bucket), OldestFirst, ready, timed), limit); err != nil {
-			return err
-		}
-		for r := range merge(tx.Bucket(indexes[byDue].bucket), OldestFirst, run{group: timed.group, from: later, to: maxRank}) {
-			next = r.time()
-			break
-		}
-		return nil
-	})
-	return letters, next, err
-}
-
 // Leases are letters with a live lease, at most limit, by deadline.
 func (db *DB) Leases(limit int) ([]chain.Letter, error) {
 	return db.leases(byLease, run{to: maxRank}, limit)

@@ -12,7 +12,7 @@ import (
 )
 
 // schemaVersion counts the layouts of the file. Another one is not migrated but rebuilt.
-const schemaVersion = 4
+const schemaVersion = 5
 
 // Buckets. The indexes have theirs in the table below.
 var (
@@ -41,7 +41,7 @@ const (
 	byOwner               // rank: first seen
 	byTag                 // each tag; rank: first seen
 	byUnit                // vehicle; rank: first seen
-	byDue                 // ready (0) or waiting for its time (1); rank: due since, or due at
+	byDue                 // ready or waiting for its time, and kind; rank: due since, or due at
 	byLease               // no group; rank: lease deadline
 	byWorker              // worker of a live lease; rank: lease deadline
 )
@@ -198,18 +198,12 @@ func places(l *chain.Letter) []place {
 		add(byLease, l.Lease.Until)
 		add(byWorker, l.Lease.Until, textGroup(l.Lease.Worker)...)
 	case l.Disposition == chain.Received || l.Disposition == chain.Replayed:
-		add(byDue, l.UpdatedAt, dueReady)
+		add(byDue, l.UpdatedAt, KindOf(l).group(dueReady)...)
 	case l.Disposition == chain.Retrying:
-		add(byDue, l.NextAttemptAt, dueTimed)
+		add(byDue, l.NextAttemptAt, KindOf(l).group(dueTimed)...)
 	}
 	return all
 }
-
-// Groups of byDue. A letter that is ready is so on every clock.
-const (
-	dueReady byte = iota
-	dueTimed
-)
 
 func textGroup(s string) []byte { return append([]byte(s), 0) }
 

@@ -138,10 +138,11 @@ func (db *DB) Stats() (s Stats, err error) {
 func (s *Stats) waiting(tx *bbolt.Tx) {
 	counters := tx.Bucket(bucketCounters)
 	s.Leased = count(counters, string([]byte{byte(byLease)}))
-	for _, class := range []byte{dueReady, dueTimed} {
-		s.Waiting += count(counters, string([]byte{byte(byDue), class}))
+	var all []run
+	for group, n := range dueGroups(tx) {
+		s.Waiting += n
+		all = append(all, run{group: group, to: maxRank})
 	}
-	all := []run{{group: []byte{dueReady}, to: maxRank}, {group: []byte{dueTimed}, to: maxRank}}
 	for r := range merge(tx.Bucket(indexes[byDue].bucket), OldestFirst, all...) {
 		s.NextDue = r.time()
 		break

@@ -239,7 +239,7 @@ func (s *service) sample(now time.Time) (letters []chain.Letter) {
 		page, _ := s.state.List(projection.Filter{Order: order}, "", 1)
 		letters = append(letters, page.Letters...)
 	}
-	waiting, _, _ := s.state.Due(now.AddDate(1, 0, 0), waitingLooked)
+	waiting, _, _ := s.state.Due(now.AddDate(1, 0, 0), nil, waitingLooked)
 	leased, _ := s.state.Leases(waitingLooked)
 	return slices.Concat(letters, waiting, leased)
 }
