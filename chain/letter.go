@@ -10,14 +10,19 @@ type Lease struct {
 	Seq     uint64 // of the attempt event; the lease's identity
 	Attempt uint64
 	Worker  string
+	Since   time.Time // by the clock that wrote Until
 	Until   time.Time
 	Alone   bool
 }
+
+// Length is how long the lease holds, by whatever clock.
+func (l *Lease) Length() time.Duration { return l.Until.Sub(l.Since) }
 
 func (l *Lease) members(c *codec) {
 	c.count("seq", &l.Seq, true)
 	c.count("attempt", &l.Attempt, false)
 	text(c, "worker", &l.Worker)
+	c.instant("since", &l.Since)
 	c.instant("until", &l.Until)
 	c.flag("alone", &l.Alone)
 }
@@ -425,7 +430,7 @@ func (l Letter) attempt(r Record) (Letter, error) {
 		return refuse("an extension keeps attempt and worker and does not shorten the lease")
 	case e.Lease != 0:
 		extended := *l.Lease
-		extended.Until = e.LeaseUntil
+		extended.Since, extended.Until = e.At, e.LeaseUntil
 		l.Lease = &extended
 		return l, nil
 	case l.Lease != nil:
@@ -435,7 +440,7 @@ func (l Letter) attempt(r Record) (Letter, error) {
 	case e.Attempt != l.Attempt+1:
 		return refuse("it is not the next attempt")
 	}
-	l.Lease = &Lease{Seq: r.Seq, Attempt: e.Attempt, Worker: e.Worker, Until: e.LeaseUntil, Alone: e.Alone}
+	l.Lease = &Lease{Seq: r.Seq, Attempt: e.Attempt, Worker: e.Worker, Since: e.At, Until: e.LeaseUntil, Alone: e.Alone}
 	return l, nil
 }
 

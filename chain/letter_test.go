@@ -226,7 +226,7 @@ func TestLetterFold(t *testing.T) {
 
 	s.Tell("A: attempt")
 	leased := s.Letters["A"]
-	require.Equal(t, &chain.Lease{Seq: 2, Attempt: 1, Worker: "worker:1", Until: s.Records[2].Event.LeaseUntil}, leased.Lease)
+	require.Equal(t, &chain.Lease{Seq: 2, Attempt: 1, Worker: "worker:1", Since: s.Records[2].Event.At, Until: s.Records[2].Event.LeaseUntil}, leased.Lease)
 	require.Equal(t, received.UpdatedAt, leased.UpdatedAt)
 	require.Equal(t, received.MovedSeq, leased.MovedSeq)
 	require.False(t, leased.Due(s.Now), "leased")

@@ -12,10 +12,16 @@ import (
 	"github.com/holdfast-dvir/holdfast/deadletter"
 )
 
-// run takes one letter from lease to outcome. Once leased, it has an outcome or is given back, even if the service
-// is stopping.
-func (p *Pool) run(ctx context.Context, l chain.Letter, worker string) {
-	size, err := p.attempt(ctx, l, worker)
+// run takes one letter from lease to outcome, once the gate of its target lets it through. Once leased, it has an outcome
+// or is given back, even if the service is stopping.
+func (p *Pool) run(ctx context.Context, t *target, l chain.Letter, worker string) {
+	leave, err := t.gate.enter(ctx)
+	if err != nil {
+		p.done(t, l.Ref, 0, false)
+		return
+	}
+	told, err := p.attempt(ctx, t, l, worker)
+	leave.done(told.verdict, told.park)
 	var refused *chain.TransitionError
 	switch {
 	case err == nil:
@@ -31,7 +37,14 @@ func (p *Pool) run(ctx context.Context, l chain.Letter, worker string) {
 	default:
 		p.givenBack(ctx, slog.LevelWarn, l, err)
 	}
-	p.done(l.Ref, size, err != nil)
+	p.done(t, l.Ref, told.size, err != nil)
+}
+
+// told is what came of an attempt.
+type told struct {
+	size    uint64 // of the log, at which it shows
+	verdict verdict
+	park    time.Duration
 }
 
 func (p *Pool) givenBack(ctx context.Context, level slog.Level, l chain.Letter, err error) {
@@ -82,28 +95,27 @@ func ofStore(err error) string {
 // errResting is why nothing was leased: the store is away, or was a moment ago.
 var errResting = errors.New("the payload store is not asked now")
 
-// attempt leases, runs and settles a letter, and tells the log size at which that shows. A lease is not asked for
-// once stopping is done, and not forgotten half-way.
-func (p *Pool) attempt(stopping context.Context, l chain.Letter, worker string) (uint64, error) {
+// attempt leases, runs and settles a letter. A lease is not asked for once stopping is done, and not forgotten half-way.
+func (p *Pool) attempt(stopping context.Context, t *target, l chain.Letter, worker string) (told, error) {
 	unlock := p.lock(l.Losses > 0)
 	defer unlock()
 	if stopping.Err() != nil {
-		return 0, stopping.Err()
+		return told{}, stopping.Err()
 	}
 	if !p.mayTry() {
-		return p.cfg.State.Tip().Size, errResting
+		return told{size: p.cfg.State.Tip().Size}, errResting
 	}
 	ctx := context.WithoutCancel(stopping)
 	asking, cancel := context.WithTimeout(ctx, finishFor)
 	defer cancel()
-	job, err := p.cfg.Queue.Lease(asking, l.Ref, worker, p.cfg.LeaseFor)
+	job, err := p.cfg.Queue.Lease(asking, l.Ref, worker, t.LeaseFor)
 	if err != nil {
-		return p.cfg.State.Tip().Size, err
+		return told{size: p.cfg.State.Tip().Size}, err
 	}
 	if job.Letter.Lease.Alone && l.Losses == 0 {
-		return job.Letter.LastSeq + 1, p.release(ctx, job)
+		return told{size: job.Letter.LastSeq + 1}, p.release(ctx, job)
 	}
-	return p.settle(stopping, job)
+	return p.settle(stopping, t, job)
 }
 
 // lock joins the running letters, or waits until it is the only one.
@@ -117,17 +129,42 @@ func (p *Pool) lock(alone bool) (unlock func()) {
 }
 
 // settle processes a leased letter and records the outcome.
-func (p *Pool) settle(stopping context.Context, job deadletter.Job) (uint64, error) {
-	result, err := p.process(stopping, job)
+func (p *Pool) settle(stopping context.Context, t *target, job deadletter.Job) (told, error) {
+	result, err := p.process(stopping, t, job)
 	ctx := context.WithoutCancel(stopping)
-	var seq uint64
+	var says told
 	if err == nil {
-		seq, err = p.record(ctx, job, result)
+		says.verdict, says.park = p.judge(result)
+		says.size, err = p.record(ctx, job, result)
 	}
 	if err != nil && !errors.Is(err, deadletter.ErrStaleLease) {
-		return job.Letter.LastSeq + 2, errors.Join(err, p.release(ctx, job))
+		says.size = job.Letter.LastSeq + 1
+		err = errors.Join(err, p.release(ctx, job))
 	}
-	return seq + 1, err
+	says.size++
+	return says, err
+}
+
+// judge is what a result says about the target. A crash counts as a failure: a program that crashes at every payload is
+// broken itself, and must not quarantine them all.
+func (p *Pool) judge(r Result) (v verdict, park time.Duration) {
+	b := r.Breakdown
+	switch {
+	case b == nil:
+		return healthy, 0
+	case b.Crash != "":
+		return failing, 0
+	case b.Code != "":
+		return healthy, 0
+	}
+	said := p.cfg.Queue.Classify(b.Stage, b.Signal)
+	if said.Class != chain.Transient {
+		return healthy, 0
+	}
+	if said.RetryAfter > longestRetry {
+		park = said.RetryAfter
+	}
+	return failing, park
 }
 
 func (p *Pool) release(ctx context.Context, job deadletter.Job) error {
@@ -190,8 +227,8 @@ var errStopped = errors.New("the service stopped before the processor was done")
 
 // process reads the payload and runs the processor. Lost or damaged bytes are a finding about the letter, not a
 // fault to retry; so is a processor that takes longer than the lease, unless it waited for the store.
-func (p *Pool) process(stopping context.Context, job deadletter.Job) (Result, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(stopping), p.cfg.LeaseFor)
+func (p *Pool) process(stopping context.Context, t *target, job deadletter.Job) (Result, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(stopping), t.LeaseFor)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -212,7 +249,7 @@ func (p *Pool) process(stopping context.Context, job deadletter.Job) (Result, er
 	case err != nil:
 		return Result{}, err
 	}
-	r, err := p.timed(ctx, job, payload)
+	r, err := p.timed(ctx, t, job, payload)
 	if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) && !errors.Is(err, blob.ErrUnavailable) {
 		if away := p.cfg.Store.Healthy(); away != nil {
 			return Result{}, away
@@ -225,14 +262,14 @@ func (p *Pool) process(stopping context.Context, job deadletter.Job) (Result, er
 
 // timed runs the processor for as long as ctx lasts. One that goes on all the same is left behind: what it gives
 // then is dropped, and the letter's lease is over.
-func (p *Pool) timed(ctx context.Context, job deadletter.Job, payload []byte) (Result, error) {
+func (p *Pool) timed(ctx context.Context, t *target, job deadletter.Job, payload []byte) (Result, error) {
 	type answer struct {
 		r   Result
 		err error
 	}
 	given := make(chan answer, 1)
 	go func() {
-		r, err := p.guarded(ctx, job, payload)
+		r, err := p.guarded(ctx, t, job, payload)
 		given <- answer{r, err}
 	}()
 	select {
@@ -249,14 +286,14 @@ func (p *Pool) timed(ctx context.Context, job deadletter.Job, payload []byte) (R
 }
 
 // guarded runs the processor; a panic is a crash that this payload caused.
-func (p *Pool) guarded(ctx context.Context, job deadletter.Job, payload []byte) (r Result, err error) {
+func (p *Pool) guarded(ctx context.Context, t *target, job deadletter.Job, payload []byte) (r Result, err error) {
 	defer func() {
 		if recover() != nil {
 			r, err = broken(deadletter.Breakdown{Stage: chain.StageParse, Crash: "panic", Rules: rules,
 				Summary: "the processor crashed on this payload"}), nil
 		}
 	}()
-	return p.cfg.Processor.Process(ctx, job, payload)
+	return t.Processor.Process(ctx, job, payload)
 }
 
 func broken(b deadletter.Breakdown) Result { return Result{Breakdown: &b} }

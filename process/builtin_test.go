@@ -60,7 +60,7 @@ func builtin(b *bench) func(*process.Config) {
 	children := process.NewChildren(self("rules"), dvir.Config{}, process.Limits{Memory: memoryLimit})
 	b.t.Cleanup(children.Close)
 	return func(c *process.Config) {
-		c.Processor = &process.Builtin{Children: children, Queue: b.Queue, Records: b.state, Store: b.store}
+		c.Targets[0].Processor = &process.Builtin{Children: children, Queue: b.Queue, Records: b.state, Store: b.store}
 	}
 }
 

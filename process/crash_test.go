@@ -140,8 +140,8 @@ func TestTC11OthersGoOn(t *testing.T) {
 		}
 		b := newBench(t)
 		b.start(func(c *process.Config) {
-			c.Workers = 10
-			c.Processor = &process.Builtin{Children: misbehaving(t, word), Queue: b.Queue, Records: b.state, Store: b.store}
+			c.Targets[0].Workers = 10
+			c.Targets[0].Processor = &process.Builtin{Children: misbehaving(t, word), Queue: b.Queue, Records: b.state, Store: b.store}
 		})
 		all := []string{word + " 1"}
 		for i := range 9 {

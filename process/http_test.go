@@ -114,7 +114,7 @@ func TestTC04BytesOverHTTP(t *testing.T) {
 	g := newTarget(t, answering(204, ""))
 	b := newBench(t)
 	h := newHTTP(t, g.URL)
-	b.start(func(c *process.Config) { c.Processor = h })
+	b.start(func(c *process.Config) { c.Targets[0].Processor = h })
 	for name, body := range bodies {
 		encoding := ""
 		if name == "gzip" {

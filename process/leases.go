@@ -14,11 +14,11 @@ import (
 // PullPrefix begins the names of workers outside of the service in events. Their leases are the business of the desk.
 const PullPrefix = "pull/"
 
-// sight is a lease of another instance, as it was first seen. How long it lasts is measured from then on, whatever the
-// clock does: one that is set forward must not make living workers look dead.
+// sight is a lease of another instance, as it was first seen. It gets its whole length from then on, by the time that
+// passes here: clocks that are wrong, or set, must not make living workers look dead.
 type sight struct {
 	until time.Time // as recorded
-	over  time.Time // by the time that passes here
+	over  time.Time
 }
 
 // watch looks after leases and the memory of faults until ctx is done, however busy the workers are.
@@ -69,7 +69,7 @@ func (p *Pool) expire(ctx context.Context, now time.Time) error {
 		}
 		s, known := p.seen[l.Lease.Seq]
 		if !known || !s.until.Equal(l.Lease.Until) {
-			s = sight{l.Lease.Until, now.Add(max(0, l.Lease.Until.Sub(now)) + expiryGrace)}
+			s = sight{l.Lease.Until, now.Add(l.Lease.Length() + expiryGrace)}
 		}
 		seen[l.Lease.Seq] = s
 		if !now.Before(s.over) {

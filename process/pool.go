@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -17,20 +16,20 @@ import (
 
 // Config is what a Pool stands on.
 type Config struct {
-	Queue     *deadletter.Queue
-	State     *projection.DB
-	Store     *blob.Store
-	Processor Processor
-	Node      string        // identity of this instance over restarts; names its workers
-	Workers   int           // letters at a time; 0 means 4
-	LeaseFor  time.Duration // 0 means a minute
-	Log       *slog.Logger  // faults of ours; never payload content
+	Queue   *deadletter.Queue
+	State   *projection.DB
+	Store   *blob.Store
+	Targets []Target
+	Routes  *Routes      // nil: all letters go to the first target
+	Node    string       // identity of this instance over restarts; names its workers
+	Log     *slog.Logger // faults of ours; never payload content
 }
 
-// Pool is the scheduler and its workers.
+// Pool is the scheduler and its workers, those of each target apart from all others: a target that is slow or down holds
+// up its own letters alone.
 type Pool struct {
 	cfg     Config
-	work    chan chain.Letter
+	targets []*target
 	started time.Time // by Run
 	// alone is held by every running letter, and exclusively by one that must run alone.
 	alone sync.RWMutex
@@ -39,8 +38,7 @@ type Pool struct {
 	busy   map[chain.Digest]hold
 	faults map[chain.Digest]faults
 	rest   rest
-	passed bool          // a due letter was passed over because it runs
-	wake   chan struct{} // and does not run any more
+	seen   map[uint64]sight // leases of other instances
 }
 
 // hold keeps a letter from being handed out: while it runs, until the projection shows what came of it, and for a
@@ -56,19 +54,12 @@ type faults struct {
 	last  time.Time
 }
 
-// rest is what follows on a failure of the store: nothing is leased but one letter now and then, to see.
-type rest struct {
-	tries int       // since the failure, which counts as one; 0: the store works
-	until time.Time // when the next letter may try
-	told  bool      // that the store fails although it counts itself well
-}
-
 // running is the size in the hold of a letter that has no outcome yet.
 const running = ^uint64(0)
 
 const (
 	expiryEvery  = 5 * time.Second        // how often leases that ran out are looked at
-	expiryGrace  = 10 * time.Second       // clocks of instances may differ by this much
+	expiryGrace  = 10 * time.Second       // an extension may take this long to show here
 	quiet        = time.Second            // after the start, before letters run that were lost: others get on even if one takes the service down
 	storePause   = time.Second            // between looks at a store that is away; between tries it grows
 	faultPause   = time.Second            // of a worker after a fault of ours; its letter waits longer each time
@@ -79,21 +70,21 @@ const (
 	recordPause  = 100 * time.Millisecond // before an outcome is recorded again
 	finishFor    = 30 * time.Second       // how long recording an outcome may take
 	maxHeld      = 10_000                 // leases looked at in one go
+	longestRetry = time.Hour              // that a letter waits; a target that wants more is left alone as a whole
 )
 
 // NewPool prepares a pool; Run starts it.
 func NewPool(cfg Config) *Pool {
-	if cfg.Workers == 0 {
-		cfg.Workers = 4
-	}
-	if cfg.LeaseFor == 0 {
-		cfg.LeaseFor = time.Minute
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pool{cfg: cfg, work: make(chan chain.Letter), wake: make(chan struct{}, 1),
-		busy: map[chain.Digest]hold{}, faults: map[chain.Digest]faults{}}
+	p := &Pool{cfg: cfg, busy: map[chain.Digest]hold{}, faults: map[chain.Digest]faults{}, seen: map[uint64]sight{}}
+	for _, t := range cfg.Targets {
+		if t.Processor != nil {
+			p.targets = append(p.targets, newTarget(t, cfg.Routes))
+		}
+	}
+	return p
 }
 
 // Run processes due letters until ctx is done. Those that are running then have 3 seconds to end; what has not
@@ -109,16 +100,23 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer unwatch()
 	var workers, watch sync.WaitGroup
 	watch.Go(func() { end(p.watch(watching)) })
-	for i := range p.cfg.Workers {
-		worker := fmt.Sprintf("%s/%d", p.cfg.Node, i)
+	n := 0
+	for _, t := range p.targets {
 		workers.Go(func() {
-			for l := range p.work {
-				p.run(working, l, worker)
-			}
+			end(p.schedule(working, t))
+			close(t.work)
 		})
+		for range t.Workers {
+			worker := fmt.Sprintf("%s/%d", p.cfg.Node, n)
+			n++
+			workers.Go(func() {
+				for l := range t.work {
+					p.run(working, t, l, worker)
+				}
+			})
+		}
 	}
-	end(p.schedule(working))
-	close(p.work)
+	<-working.Done()
 	workers.Wait()
 	unwatch()
 	watch.Wait()
@@ -152,20 +150,20 @@ func (p *Pool) reclaim(ctx context.Context) error {
 	return nil
 }
 
-// schedule hands out due letters and sleeps until the projection changes or the next one comes due.
-func (p *Pool) schedule(ctx context.Context) error {
+// schedule hands out due letters of a target and sleeps until the projection changes or the next one comes due.
+func (p *Pool) schedule(ctx context.Context, t *target) error {
 	for {
 		for p.resting() && ctx.Err() == nil {
 			pause(ctx, storePause) // a lease would only come to nothing
 		}
 		changed := p.cfg.State.Changed()
-		letters, next, err := p.due()
+		letters, next, err := p.due(t)
 		if err != nil {
 			return err
 		}
 		for _, l := range letters {
 			select {
-			case p.work <- l:
+			case t.work <- l:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -173,113 +171,60 @@ func (p *Pool) schedule(ctx context.Context) error {
 		if len(letters) > 0 {
 			continue
 		}
-		if err := p.wait(ctx, changed, next); err != nil {
+		if err := t.wait(ctx, changed, next); err != nil {
 			return err
 		}
 	}
 }
 
-// wait sleeps until changed, until a letter that was passed over is free, until next if there is one, or the end
-// of ctx.
-func (p *Pool) wait(ctx context.Context, changed <-chan struct{}, next time.Time) error {
-	var timer <-chan time.Time
-	if !next.IsZero() {
-		timer = time.After(time.Until(next))
-	}
-	select {
-	case <-changed:
-	case <-p.wake:
-	case <-timer:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
-}
-
-// resting tells whether nothing is to be handed out because of the store.
-func (p *Pool) resting() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cfg.Store.Healthy() != nil || time.Now().Before(p.rest.until)
-}
-
-// mayTry tells whether a letter may be leased. Whoever is told so while the store fails is the only one for a while,
-// which is longer each time: the log must not grow with every attempt at a store that is away.
-func (p *Pool) mayTry() bool {
+// due lists letters of t to hand out, marked busy, oldest first, and tells when to look again.
+func (p *Pool) due(t *target) (fresh []chain.Letter, next time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	switch {
-	case p.cfg.Store.Healthy() != nil, now.Before(p.rest.until):
-		return false
-	case p.rest.tries > 0:
-		p.rest.until = now.Add(min(storePause<<min(p.rest.tries, 10), maxAside))
-		p.rest.tries++
+	free := p.freed(now)
+	t.passed = false
+	letters, next, err := p.cfg.State.Due(now, t.pick, len(p.busy)+4*t.Workers)
+	for _, l := range letters {
+		h, busy := p.busy[l.Ref]
+		if calm := p.started.Add(quiet); l.Losses > 0 && now.Before(calm) {
+			free = sooner(free, calm)
+			continue
+		}
+		if t.passed = t.passed || busy && h.size == running; !busy {
+			p.busy[l.Ref] = hold{size: running}
+			fresh = append(fresh, l)
+		}
 	}
-	return true
+	return fresh, sooner(free, next), err
 }
 
-// storeFailed notes that the store failed a letter. If it fails again and counts itself well, nobody else tells.
-func (p *Pool) storeFailed(ctx context.Context, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.rest.tries == 0 {
-		p.rest = rest{tries: 1, until: time.Now().Add(storePause)}
-	}
-	if p.rest.tries > 1 && !p.rest.told && p.cfg.Store.Healthy() == nil {
-		p.rest.told = true
-		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "processing rests: the payload store answers and fails", slog.String("why", ofStore(err)))
-	}
-}
-
-// storeWorked ends the rest.
-func (p *Pool) storeWorked(ctx context.Context) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.rest.told {
-		p.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "processing goes on")
-	}
-	p.rest = rest{}
-}
-
-// due lists letters to hand out, marked busy, oldest first, and tells when to look again.
-func (p *Pool) due() (fresh []chain.Letter, next time.Time, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now, folded := time.Now(), p.cfg.State.Tip().Size
-	var free time.Time
+// freed forgets the holds that are over, and tells when the next one will be; zero if none waits for a time.
+func (p *Pool) freed(now time.Time) (next time.Time) {
+	folded := p.cfg.State.Tip().Size
 	for ref, h := range p.busy {
 		switch {
 		case h.size > folded:
 		case !now.Before(h.until):
 			delete(p.busy, ref)
-		case free.IsZero() || h.until.Before(free):
-			free = h.until
+		default:
+			next = sooner(next, h.until)
 		}
 	}
-	p.passed = false
-	letters, next, err := p.cfg.State.Due(now, nil, len(p.busy)+4*p.cfg.Workers)
-	for _, l := range letters {
-		h, busy := p.busy[l.Ref]
-		if calm := p.started.Add(quiet); l.Losses > 0 && now.Before(calm) {
-			if free.IsZero() || calm.Before(free) {
-				free = calm
-			}
-			continue
-		}
-		if p.passed = p.passed || busy && h.size == running; !busy {
-			p.busy[l.Ref] = hold{size: running}
-			fresh = append(fresh, l)
-		}
+	return next
+}
+
+// sooner is the earlier of two times, of which zero is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	if next.IsZero() || !free.IsZero() && free.Before(next) {
-		next = free
-	}
-	return fresh, next, err
+	return a
 }
 
 // done ends the run of a letter. It may be handed out again as soon as the projection shows what is known of it
 // now; after a fault of ours it waits, longer each time, so that others get their turn.
-func (p *Pool) done(ref chain.Digest, size uint64, fault bool) {
+func (p *Pool) done(t *target, ref chain.Digest, size uint64, fault bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := hold{size: size}
@@ -291,64 +236,7 @@ func (p *Pool) done(ref chain.Digest, size uint64, fault bool) {
 		delete(p.faults, ref)
 	}
 	p.busy[ref] = h
-	if p.passed {
-		select {
-		case p.wake <- struct{}{}:
-		default:
-		}
+	if t.passed {
+		t.rouse()
 	}
-}
-
-// watch looks after leases and the memory of faults until ctx is done, however busy the workers are.
-func (p *Pool) watch(ctx context.Context) error {
-	for ; ctx.Err() == nil; pause(ctx, expiryEvery) {
-		now := time.Now()
-		p.forget(now.Add(-faultMemory))
-		if err := p.expire(ctx, now); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// forget drops the faults whose last was before then.
-func (p *Pool) forget(then time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.faults, func(_ chain.Digest, f faults) bool { return f.last.Before(then) })
-}
-
-// expire gives back letters whose lease ran out: their worker is gone. What still runs here gets more time, and
-// what is leased to this instance and does not run here was never started: its lease was appended unheard.
-func (p *Pool) expire(ctx context.Context, now time.Time) error {
-	held, err := p.cfg.State.ExpiredLeases(now.Add(-expiryGrace), maxHeld)
-	if err != nil {
-		return err
-	}
-	own, err := p.cfg.State.LeasesOf(p.cfg.Node+"/", maxHeld)
-	if err != nil {
-		return err
-	}
-	for _, l := range own {
-		if !p.runs(l.Ref) {
-			err = errors.Join(err, p.cfg.Queue.Release(ctx, deadletter.Job{Letter: l}))
-		}
-	}
-	for _, l := range held {
-		if p.runs(l.Ref) {
-			err = errors.Join(err, p.cfg.Queue.Extend(ctx, deadletter.Job{Letter: l}, p.cfg.LeaseFor))
-		} else {
-			err = errors.Join(err, p.cfg.Queue.Lose(ctx, l, chain.LostWorker))
-		}
-	}
-	if errors.Is(err, deadletter.ErrUnavailable) || errors.Is(err, deadletter.ErrStaleLease) {
-		return nil // what is still leased is looked at again
-	}
-	return err
-}
-
-func (p *Pool) runs(ref chain.Digest) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.busy[ref].size == running
 }

@@ -179,7 +179,7 @@ func (b *bench) events(payload string) map[chain.Type]int {
 
 // start runs a pool; stop ends it and waits.
 func (b *bench) start(spoil ...func(*process.Config)) (stop func()) {
-	cfg := process.Config{Queue: b.Queue, State: b.state, Store: b.store, Processor: b.script, Node: "node-1"}
+	cfg := process.Config{Queue: b.Queue, State: b.state, Store: b.store, Targets: []process.Target{{Name: "builtin", Processor: b.script}}, Node: "node-1"}
 	for _, s := range spoil {
 		s(&cfg)
 	}
@@ -333,7 +333,7 @@ func TestFaultOfOurs(t *testing.T) {
 		b.ingest(fmt.Sprint("faulty ", i))
 	}
 	b.ingest("good")
-	b.start(func(c *process.Config) { c.Workers = 2 })
+	b.start(func(c *process.Config) { c.Targets[0].Workers = 2 })
 	b.reaches("good", chain.Resolved)
 	b.script.faulty.Store(false)
 	for i := range 4 {
@@ -489,7 +489,7 @@ func TestLostLettersWait(t *testing.T) {
 
 func TestTooSlowIsTransient(t *testing.T) {
 	b := newBench(t)
-	b.start(func(c *process.Config) { c.LeaseFor = 20 * time.Millisecond })
+	b.start(func(c *process.Config) { c.Targets[0].LeaseFor = 20 * time.Millisecond })
 	b.ingest("slow")
 	b.reaches("slow", chain.Retrying)
 	require.Equal(t, "parse.timeout", b.letter("slow").OutcomeCode)
@@ -500,7 +500,7 @@ func TestShutdown(t *testing.T) {
 	for i := range 20 {
 		b.ingest(fmt.Sprint("wait ", i))
 	}
-	stop := b.start(func(c *process.Config) { c.Workers = 3 })
+	stop := b.start(func(c *process.Config) { c.Targets[0].Workers = 3 })
 	b.eventually(func() bool { b.script.mu.Lock(); defer b.script.mu.Unlock(); return len(b.script.running) == 3 })
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); stop() }()
@@ -580,7 +580,7 @@ func TestShutdownIsNoTimeout(t *testing.T) {
 func TestDeafIsTransient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.start(func(c *process.Config) { c.Workers = 1 })
+		b.start(func(c *process.Config) { c.Targets[0].Workers = 1 })
 		b.ingest("deaf")
 		b.ingest("good")
 		time.Sleep(2 * time.Minute)
@@ -605,7 +605,7 @@ func TestLeasesOfBusyWorkers(t *testing.T) {
 			b.ingest(fmt.Sprint("payload ", i))
 		}
 		slow.Store(true)
-		b.start(func(c *process.Config) { c.Workers, c.LeaseFor = 1, time.Second })
+		b.start(func(c *process.Config) { c.Targets[0].Workers, c.Targets[0].LeaseFor = 1, time.Second })
 		time.Sleep(20 * time.Second)
 		attempts := 0
 		for i := range 10 {
@@ -628,7 +628,7 @@ func TestFaultsAreForgotten(t *testing.T) {
 		b := newBench(t)
 		ref := b.ingest("worn")
 		var said bytes.Buffer
-		pool := process.NewPool(process.Config{Queue: b.Queue, State: b.state, Store: b.store, Processor: b.script, Node: "node-1",
+		pool := process.NewPool(process.Config{Queue: b.Queue, State: b.state, Store: b.store, Targets: []process.Target{{Name: "builtin", Processor: b.script}}, Node: "node-1",
 			Log: slog.New(slog.NewTextHandler(&said, nil))})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -659,7 +659,7 @@ func TestReclaim(t *testing.T) {
 		b.ingest(fmt.Sprint("good ", i))
 	}
 	require.NoError(t, b.state.Wait(t.Context(), uint64(len(b.log.Lines())-1)))
-	b.start(func(c *process.Config) { c.Workers = 8 })
+	b.start(func(c *process.Config) { c.Targets[0].Workers = 8 })
 	for _, payload := range []string{"lost a", "lost b"} {
 		b.reaches(payload, chain.Resolved)
 		require.Equal(t, 1, b.events(payload)[chain.TypeAttemptLost])
@@ -672,20 +672,33 @@ func TestReclaim(t *testing.T) {
 	require.NotNil(t, b.letter("other").Lease, "what another node holds is not ours to give back")
 }
 
+// A lease of another instance has its length from when it is first seen, however its clock stands, and as long again when
+// it is extended.
 func TestExpiredLeases(t *testing.T) {
-	b := newBench(t)
-	ref := b.ingest("lost")
-	_, err := b.Lease(t.Context(), ref, "node-2/0", -11*time.Second) // the grace is over
-	require.NoError(t, err)
-	young := b.ingest("held")
-	_, err = b.Lease(t.Context(), young, "node-2/1", -time.Second)
-	require.NoError(t, err)
-	require.NoError(t, b.state.Wait(t.Context(), uint64(len(b.log.Lines())-1)))
-	stop := b.start()
-	b.reaches("lost", chain.Resolved)
-	require.Equal(t, 1, b.events("lost")[chain.TypeAttemptLost])
-	require.NotNil(t, b.letter("held").Lease)
-	stop()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		held := b.lease("held", "node-2/1", time.Minute)
+		b.lease("lost", "node-2/0", time.Minute)
+		time.Sleep(2 * time.Hour) // nobody looked, or the clock was set
+		stop := b.start()
+		time.Sleep(50 * time.Second)
+		require.NotNil(t, b.letter("lost").Lease)
+		require.NoError(t, b.Extend(t.Context(), held, time.Minute))
+		time.Sleep(30 * time.Second)
+		require.Equal(t, chain.Resolved, b.letter("lost").Disposition)
+		require.Equal(t, 1, b.events("lost")[chain.TypeAttemptLost])
+		require.NotNil(t, b.letter("held").Lease)
+		time.Sleep(time.Minute)
+		require.Equal(t, chain.Resolved, b.letter("held").Disposition)
+		stop()
+	})
+}
+
+// lease has somebody else work on a payload.
+func (b *bench) lease(payload, worker string, ttl time.Duration) deadletter.Job {
+	job, err := b.Lease(b.t.Context(), b.ingest(payload), worker, ttl)
+	require.NoError(b.t, err)
+	return job
 }
 
 func TestLostBytes(t *testing.T) {

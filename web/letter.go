@@ -61,6 +61,7 @@ type Lease struct {
 	Seq     uint64    `json:"seq" doc:"Of the attempt event"`
 	Attempt uint64    `json:"attempt"`
 	Worker  string    `json:"worker"`
+	Since   time.Time `json:"since" doc:"Began, or was extended, then"`
 	Until   time.Time `json:"until"`
 	Alone   bool      `json:"alone"`
 }

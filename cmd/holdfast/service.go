@@ -266,8 +266,8 @@ func (s *service) openPool() error {
 		return err
 	}
 	builtin := &process.Builtin{Children: s.children, Queue: s.queue, Records: s.state, Store: s.store}
-	s.pool = process.NewPool(process.Config{Queue: s.queue, State: s.state, Store: s.store, Processor: builtin,
-		Node: node, Workers: s.cfg.Workers, Log: s.log})
+	s.pool = process.NewPool(process.Config{Queue: s.queue, State: s.state, Store: s.store, Node: node, Log: s.log,
+		Targets: []process.Target{{Name: process.Default, Processor: builtin, Workers: s.cfg.Workers}}})
 	return nil
 }
 
