@@ -179,13 +179,25 @@ func (b *bench) events(payload string) map[chain.Type]int {
 
 // start runs a pool; stop ends it and waits.
 func (b *bench) start(spoil ...func(*process.Config)) (stop func()) {
+	_, stop = b.pool(spoil...)
+	return stop
+}
+
+// begin is start for those who look at the pool.
+func (b *bench) begin(spoil ...func(*process.Config)) *process.Pool {
+	pool, _ := b.pool(spoil...)
+	return pool
+}
+
+func (b *bench) pool(spoil ...func(*process.Config)) (pool *process.Pool, stop func()) {
 	cfg := process.Config{Queue: b.Queue, State: b.state, Store: b.store, Targets: []process.Target{{Name: "builtin", Processor: b.script}}, Node: "node-1"}
 	for _, s := range spoil {
 		s(&cfg)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
-	go func() { ran <- process.NewPool(cfg).Run(ctx) }()
+	pool = process.NewPool(cfg)
+	go func() { ran <- pool.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		select {
@@ -196,7 +208,7 @@ func (b *bench) start(spoil ...func(*process.Config)) (stop func()) {
 		}
 	})
 	b.t.Cleanup(stop)
-	return stop
+	return pool, stop
 }
 
 func (b *bench) ingest(payload string) chain.Digest {
