@@ -21,7 +21,9 @@ func (p *Pool) run(ctx context.Context, t *target, l chain.Letter, worker string
 		return
 	}
 	told, err := p.attempt(ctx, t, l, worker)
-	leave.done(told.verdict, told.park)
+	if leave.done(told.verdict, told.park) {
+		p.tell(ctx, t)
+	}
 	var refused *chain.TransitionError
 	switch {
 	case err == nil:
@@ -38,6 +40,15 @@ func (p *Pool) run(ctx context.Context, t *target, l chain.Letter, worker string
 		p.givenBack(ctx, slog.LevelWarn, l, err)
 	}
 	p.done(t, l.Ref, told.size, err != nil)
+}
+
+// tell says that a target is down or back; between the two nobody says anything.
+func (p *Pool) tell(ctx context.Context, t *target) {
+	if t.gate.openSince().IsZero() {
+		p.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "the processor works again: its letters go on", slog.String("processor", t.Name))
+		return
+	}
+	p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "the processor fails: its letters wait, and use no attempts", slog.String("processor", t.Name))
 }
 
 // told is what came of an attempt.

@@ -135,12 +135,12 @@ func (g *gate) interval(now time.Time) time.Duration {
 }
 
 // done tells what came of the letter. park is how long the target asked to be left alone, if that is longer than a letter
-// waits for a retry.
-func (p pass) done(v verdict, park time.Duration) {
+// waits for a retry. turned tells that the target has just been found to be down, or to be back.
+func (p pass) done(v verdict, park time.Duration) (turned bool) {
 	g := p.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := time.Now()
+	now, before := time.Now(), g.since.IsZero()
 	switch {
 	case p.probe:
 		g.probed(now, v)
@@ -159,6 +159,7 @@ func (p pass) done(v verdict, park time.Duration) {
 	if v == failing && park > 0 {
 		g.until = later(g.until, now.Add(min(park, parkMost)))
 	}
+	return g.since.IsZero() != before
 }
 
 // probed is the end of a probe, and the beginning of the next wait or of the ramp.

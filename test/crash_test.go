@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,19 +21,30 @@ import (
 	"github.com/holdfast-dvir/holdfast/jetstream"
 )
 
-// crashRounds is how often the service is killed under load.
-const crashRounds = 50
-
-// TestKilledUnderLoad kills the service at random moments while clients submit payloads, hand over failures and
-// replay. Afterwards nothing acknowledged is missing, no report has two records, nothing is poison, the chain
-// verifies, and the projection equals a rebuild.
-func TestKilledUnderLoad(t *testing.T) { killUnderLoad(t) }
+// TestTC12EndedUnderLoad ends the service at random moments while clients submit payloads, hand over failures and replay:
+// by kill -9, by SIGTERM as at a deployment, and by SIGTERM with a kill -9 soon after. Afterwards nothing acknowledged is
+// missing, no report has two records, no attempt was charged for an end, nothing is poison, the chain verifies, and the
+// projection equals a rebuild.
+func TestTC12EndedUnderLoad(t *testing.T) {
+	endUnderLoad(t, 100, []func(*server){(*server).kill, (*server).stop, (*server).stopInVain})
+}
 
 // killUnderLoad has the service run with flags.
 func killUnderLoad(t *testing.T, flags ...string) {
-	rounds := crashRounds
+	endUnderLoad(t, 50, []func(*server){(*server).kill}, flags...)
+}
+
+// stopInVain is an end by somebody who does not wait for it.
+func (s *server) stopInVain() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+	s.kill()
+}
+
+// endUnderLoad ends the service in one way after the other.
+func endUnderLoad(t *testing.T, rounds int, ends []func(*server), flags ...string) {
 	if testing.Short() {
-		rounds = 5
+		rounds = 6
 	}
 	data := t.TempDir()
 	acked := &ledger{known: map[string]bool{}}
@@ -44,7 +56,7 @@ func killUnderLoad(t *testing.T, flags ...string) {
 			clients.Go(func() { s.load(ctx, fmt.Sprintf("%d-%d", round, c), acked) })
 		}
 		time.Sleep(time.Duration(20+rand.IntN(500)) * time.Millisecond)
-		s.kill()
+		ends[round%len(ends)](s)
 		cancel()
 		clients.Wait()
 	}
@@ -150,6 +162,7 @@ func checkHistory(t *testing.T, data string, acked *ledger) {
 			case chain.TypePoison:
 				t.Errorf("event %d: poison, %s", r.Seq, r.Event.Envelope.ErrorCode)
 			case chain.TypeAttemptLost:
+				assert.False(t, r.Event.Attributed, "event %d: an attempt is charged", r.Seq)
 				lost++
 			case chain.TypeResolved:
 				first, again := admitted[r.Event.RecordVersion]
