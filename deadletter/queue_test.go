@@ -600,7 +600,7 @@ func TestShutdownAnswersEverybody(t *testing.T) {
 // canaries stand in the payload in many spellings; none may reach the log.
 var canaries = []string{"John Q. Public", "555-12-3456", "Marigold Lane", "1HGCM82633A004352", "jqp@example.org"}
 
-func TestNoCanaryInTheLog(t *testing.T) {
+func TestTC07NoCanaryInTheLog(t *testing.T) {
 	b := newBench(t)
 	body := `{"driver":"John Q. Public","ssn":"555-12-3456","home":"Marigold Lane","vin":"1HGCM82633A004352","mail":"jqp@example.org"}`
 	said := "cannot parse " + strings.Join(canaries, " of ") + " at https://h/x?name=John+Q.+Public&ssn=555-12-3456"

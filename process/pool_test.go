@@ -535,7 +535,7 @@ func TestShutdown(t *testing.T) {
 }
 
 // Stopping at any moment leaves no lease behind.
-func TestShutdownAtAnyMoment(t *testing.T) {
+func TestTC12ShutdownAtAnyMoment(t *testing.T) {
 	b := newBench(t)
 	for i := range 200 {
 		b.ingest(fmt.Sprint("payload ", i))
@@ -577,7 +577,7 @@ func TestShutdownLeavesTheDeafBehind(t *testing.T) {
 }
 
 // What heeds its context is not a breakdown either when the service stops.
-func TestShutdownIsNoTimeout(t *testing.T) {
+func TestTC12ShutdownIsNoTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		ref := b.ingest("slow")
@@ -711,6 +711,38 @@ func (b *bench) lease(payload, worker string, ttl time.Duration) deadletter.Job 
 	job, err := b.Lease(b.t.Context(), b.ingest(payload), worker, ttl)
 	require.NoError(b.t, err)
 	return job
+}
+
+// Attempts that only run out of time end as one dead letter. Who tells of that twice, late and after a restart adds no
+// second letter, nor does a replay that finds the bytes gone.
+func TestTC14(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ref := b.ingest("slow")
+		stop := b.start()
+		time.Sleep(3 * time.Hour)
+		l := b.letter("slow")
+		require.Equal(t, chain.DeadLetter, l.Disposition)
+		require.Equal(t, "parse.timeout", l.Failure.ErrorCode)
+		require.Equal(t, uint64(6), l.Attempt)
+		advisory := deadletter.Failure{PayloadRef: ref, Stage: chain.StageParse, Signal: deadletter.Signal{Type: "timeout"}, Message: "max deliveries"}
+		for i := range 4 {
+			r, err := b.Fail(t.Context(), advisory)
+			require.NoError(t, err)
+			require.Equal(t, i > 0, r.Known)
+			require.Equal(t, chain.DeadLetter, r.Disposition)
+			stop()
+			stop = b.start()
+			time.Sleep(time.Hour)
+		}
+		b.memory.Remove(blob.Ref{Digest: ref})
+		_, err := b.Replay(t.Context(), ref, deadletter.Order{Actor: "op"})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.Equal(t, "ingest.payload_unavailable", b.letter("slow").Failure.ErrorCode)
+		require.Len(t, b.letters(), 1)
+		stop()
+	})
 }
 
 func TestLostBytes(t *testing.T) {

@@ -187,9 +187,9 @@ func (w *witness) run(client bool, args []string) (code int, out, errs string) {
 	return code, out, errs
 }
 
-// TestNoPersonalData sends payloads that are full of personal data through everything the service does, quotes them
+// TestTC07NoPersonalData sends payloads that are full of personal data through everything the service does, quotes them
 // wherever a sender or an operator could, and looks for them in all that it says and stores.
-func TestNoPersonalData(t *testing.T) {
+func TestTC07NoPersonalData(t *testing.T) {
 	data := t.TempDir()
 	w := &witness{server: serve(t, data, "--log-level", "debug")}
 	w.mistakes()

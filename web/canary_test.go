@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-dvir/holdfast/web"
 )
 
-// TestCanaries puts personal data into payloads, error texts, reasons and notes, and looks for it in everything that
+// TestTC07Canaries puts personal data into payloads, error texts, reasons and notes, and looks for it in everything that
 // comes out but the payload itself.
-func TestCanaries(t *testing.T) {
+func TestTC07Canaries(t *testing.T) {
 	b := newBench(t)
 	canaries := []string{"Jane Q. Canary", "1HGCM82633A004352", "canary@example.org", "555-0142-7788"}
 	payload := `{"driver":"` + canaries[0] + `","vin":"` + canaries[1] + `","mail":"` + canaries[2] + `","phone":"` + canaries[3] + `"}`

@@ -144,7 +144,7 @@ func TestLogThatFails(t *testing.T) {
 	assert.NoError(t, err, "reading goes on")
 }
 
-func TestPayloadLimit(t *testing.T) {
+func TestTC06PayloadLimit(t *testing.T) {
 	b := newBench(t)
 	form := "--B\r\nContent-Disposition: form-data; name=\"stage\"\r\n\r\nparse\r\n--B\r\nContent-Disposition: form-data; name=\"payload\"\r\n\r\n%\r\n--B--\r\n"
 	for path, wrap := range map[string]string{"/v1/payloads": "%", "/v1/failures?stage=parse": "%", "/v1/failures": form} {
