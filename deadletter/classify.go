@@ -23,7 +23,8 @@ type Signal struct {
 	RetryAfter string
 }
 
-func (s Signal) validate() error {
+// Validate reports the first member that breaks its rule, as a *chain.FieldError.
+func (s Signal) Validate() error {
 	switch {
 	case s.HTTPStatus != 0 && (s.HTTPStatus < 100 || s.HTTPStatus > 599):
 		return field("http_status", "must be 100 to 599")

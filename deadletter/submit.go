@@ -176,7 +176,7 @@ func (f *Failure) normalise() error {
 	case !f.FirstSeen.IsZero() && f.FirstSeen.Year() < 1970:
 		return field("first_seen", "must not lie before 1970")
 	}
-	if err := f.Signal.validate(); err != nil {
+	if err := f.Signal.Validate(); err != nil {
 		return err
 	}
 	return f.Submission.normalise()

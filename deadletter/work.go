@@ -1,0 +1,50 @@
+package deadletter
+
+import (
+	"context"
+
+	"github.com/holdfast-dvir/holdfast/chain"
+)
+
+// Held is the job of a lease that is in force, by the seq of its attempt event. Errors: ErrNotFound, ErrStaleLease.
+func (q *Queue) Held(ctx context.Context, ref chain.Digest, lease uint64) (Job, error) {
+	l, err := q.letter(ctx, ref)
+	if err != nil {
+		return Job{}, err
+	}
+	if l.Lease == nil || l.Lease.Seq != lease {
+		return Job{}, ErrStaleLease
+	}
+	return Job{Letter: l, LogID: q.logID}, nil
+}
+
+// Settled is the outcome that was recorded under a lease which is over, as a known receipt, and the worker that had it. It
+// answers who tells of an outcome again. Errors: ErrNotFound; ErrStaleLease if the lease ended without an outcome.
+func (q *Queue) Settled(ctx context.Context, ref chain.Digest, lease uint64) (r Receipt, worker string, err error) {
+	if _, err := q.letter(ctx, ref); err != nil {
+		return Receipt{}, "", err
+	}
+	if err := q.cfg.State.Wait(ctx, q.Size()-1); err != nil {
+		return Receipt{}, "", err
+	}
+	events, err := q.cfg.State.Timeline(ref)
+	if err != nil {
+		return Receipt{}, "", err
+	}
+	var l chain.Letter
+	for _, e := range events {
+		if l, err = l.Apply(e); err != nil {
+			return Receipt{}, "", err
+		}
+		if e.Event.Lease == lease && e.Event.Type.Disposition() != "" {
+			r = receipt(l, e.Seq, e.Leaf)
+			r.Known = true
+			return r, e.Event.Actor, nil
+		}
+	}
+	return Receipt{}, "", ErrStaleLease
+}
+
+// Completed tells whether r is the receipt of a completion rather than of a failure: a report that contradicts another one
+// was completed too, and waits for a person.
+func (r Receipt) Completed() bool { return r.Disposition == chain.Resolved || r.ErrorCode == codeConflict }

@@ -1,0 +1,141 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dvir/holdfast/blob"
+	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/deadletter"
+)
+
+// held is the job of a lease that is in force and the worker's. Errors: ErrNotFound, ErrStaleLease.
+func (d *Desk) held(ctx context.Context, actor string, id LeaseID) (deadletter.Job, error) {
+	job, err := d.cfg.Queue.Held(ctx, id.Ref, id.Seq)
+	if err == nil && !strings.HasPrefix(job.Letter.Lease.Worker, Worker{Actor: actor}.prefix()) {
+		err = deadletter.ErrStaleLease
+	}
+	if err != nil {
+		d.drop(id.Seq)
+	}
+	return job, err
+}
+
+// Payload opens the bytes of a leased letter, verified as they are read. The caller closes the reader.
+// Errors: ErrNotFound, ErrStaleLease, errors of the store.
+func (d *Desk) Payload(ctx context.Context, actor string, id LeaseID) (chain.Letter, io.ReadCloser, error) {
+	job, err := d.held(ctx, actor, id)
+	if err != nil {
+		return chain.Letter{}, nil, err
+	}
+	body, _, err := d.cfg.Store.Open(ctx, blob.Ref{Digest: job.Letter.Ref, Version: job.Letter.BlobVersion})
+	return job.Letter, body, err
+}
+
+// Heartbeat says that the worker is at it, and answers until when it need not say so again. A lease that this process does
+// not know, from before its start or from another instance, is known from then on. Errors: ErrNotFound, ErrStaleLease,
+// ErrUnavailable.
+func (d *Desk) Heartbeat(ctx context.Context, actor string, id LeaseID) (time.Time, error) {
+	job, err := d.held(ctx, actor, id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	d.mu.Lock()
+	now := time.Now()
+	h, known := d.hands[id.Seq]
+	if !known {
+		h = &hand{}
+		h.keep(job.Letter, now)
+		h.half = now // what is left of the recorded time is not known here
+		d.hands[id.Seq] = h
+	}
+	length := job.Letter.Lease.Length()
+	h.over = now.Add(length)
+	extend := !now.Before(h.half)
+	d.mu.Unlock()
+	if extend {
+		err = d.extend(ctx, id.Seq, job, length)
+	}
+	return now.Add(length), err
+}
+
+// extend records that the lease goes on.
+func (d *Desk) extend(ctx context.Context, lease uint64, job deadletter.Job, length time.Duration) error {
+	if err := d.cfg.Queue.Extend(ctx, job, length); err != nil {
+		return err
+	}
+	renewed, err := d.cfg.Queue.Held(ctx, job.Letter.Ref, lease)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := d.hands[lease]; h != nil {
+		h.keep(renewed.Letter, time.Now())
+	}
+	return nil
+}
+
+// Complete records that the payload was processed, see Delivered for what is told of it. Who completes the same lease again
+// gets the same receipt, marked as known. Errors: ErrNotFound; ErrStaleLease if the lease is over, and then nothing is
+// recorded; *chain.FieldError, errors of the store, ErrUnavailable.
+func (d *Desk) Complete(ctx context.Context, actor string, id LeaseID, outcome chain.Outcome, code string, record []byte) (deadletter.Receipt, error) {
+	return d.end(ctx, actor, id, true, func(ctx context.Context, job deadletter.Job) (deadletter.Receipt, error) {
+		c, err := Delivered(job.Letter, outcome, code, record)
+		if err != nil {
+			return deadletter.Receipt{}, err
+		}
+		return d.cfg.Queue.Complete(ctx, job, *c)
+	})
+}
+
+// Fail records that the payload could not be processed, like Complete. A stage and a signal are needed; message is the raw
+// error text.
+func (d *Desk) Fail(ctx context.Context, actor string, id LeaseID, b deadletter.Breakdown) (deadletter.Receipt, error) {
+	if !b.Stage.Valid() {
+		return deadletter.Receipt{}, &chain.FieldError{Field: "stage", Rule: "must be ingest, validate, parse, normalize or dispatch"}
+	}
+	if err := b.Signal.Validate(); err != nil {
+		return deadletter.Receipt{}, err
+	}
+	b.Rules = deliveredRules
+	return d.end(ctx, actor, id, false, func(ctx context.Context, job deadletter.Job) (deadletter.Receipt, error) {
+		return d.cfg.Queue.FailJob(ctx, job, b)
+	})
+}
+
+// end records an outcome, or finds the one that was recorded under the lease before.
+func (d *Desk) end(ctx context.Context, actor string, id LeaseID, completed bool, record func(context.Context, deadletter.Job) (deadletter.Receipt, error)) (r deadletter.Receipt, err error) {
+	job, err := d.held(ctx, actor, id)
+	if err == nil {
+		err = insist(ctx, func(ctx context.Context) error {
+			r, err = record(ctx, job)
+			return err
+		})
+	}
+	if errors.Is(err, deadletter.ErrStaleLease) {
+		known, worker, again := d.cfg.Queue.Settled(ctx, id.Ref, id.Seq)
+		if again == nil && known.Completed() == completed && strings.HasPrefix(worker, Worker{Actor: actor}.prefix()) {
+			r, err = known, nil
+		}
+	}
+	if err == nil {
+		d.drop(id.Seq)
+	}
+	return r, err
+}
+
+// Release gives the letter back at no cost: the worker stops. Errors: ErrNotFound, ErrStaleLease, ErrUnavailable.
+func (d *Desk) Release(ctx context.Context, actor string, id LeaseID) error {
+	job, err := d.held(ctx, actor, id)
+	if err == nil {
+		err = insist(ctx, func(ctx context.Context) error { return d.cfg.Queue.Release(ctx, job) })
+	}
+	if err == nil {
+		d.drop(id.Seq)
+	}
+	return err
+}
