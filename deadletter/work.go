@@ -47,4 +47,6 @@ func (q *Queue) Settled(ctx context.Context, ref chain.Digest, lease uint64) (r 
 
 // Completed tells whether r is the receipt of a completion rather than of a failure: a report that contradicts another one
 // was completed too, and waits for a person.
-func (r Receipt) Completed() bool { return r.Disposition == chain.Resolved || r.ErrorCode == codeConflict }
+func (r Receipt) Completed() bool {
+	return r.Disposition == chain.Resolved || r.ErrorCode == codeConflict
+}

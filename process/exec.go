@@ -64,6 +64,14 @@ const (
 	codeOutput = "bad_output"    // of the stage: the program said that all is well, and gave no record
 )
 
+// Codes are those that processors give beside the built-in one, for senders that know them.
+func Codes() (codes []string) {
+	for _, stage := range chain.Stages {
+		codes = append(codes, string(stage)+"."+codeOutput)
+	}
+	return codes
+}
+
 // Process runs the program once. An error is not the payload's doing: the program could not be started, or ctx ended.
 func (e *Exec) Process(ctx context.Context, job deadletter.Job, payload []byte) (Result, error) {
 	// The program is to die with the service, which Linux takes to be the thread that started it.

@@ -28,6 +28,12 @@ var may = map[string]string{
 	"GET /v1/plans/{id}":                 "reviewer auditor admin",
 	"DELETE /v1/plans/{id}":              "reviewer admin",
 	"POST /v1/plans/{id}/resume":         "reviewer admin",
+	"POST /v1/work/lease":                "worker admin",
+	"GET /v1/work/{lease}/payload":       "worker admin",
+	"POST /v1/work/{lease}/heartbeat":    "worker admin",
+	"POST /v1/work/{lease}/complete":     "worker admin",
+	"POST /v1/work/{lease}/fail":         "worker admin",
+	"POST /v1/work/{lease}/release":      "worker admin",
 	"GET /v1/groups":                     "reviewer auditor admin",
 	"GET /v1/stats":                      "reviewer auditor admin",
 	"GET /v1/events":                     "reviewer auditor admin",
@@ -52,7 +58,7 @@ func TestRoles(t *testing.T) {
 	b := newBench(t)
 	for route, roles := range may {
 		method, path, _ := strings.Cut(route, " ")
-		path = strings.NewReplacer("{ref}", "00000000", "{id}", "p0").Replace(path)
+		path = strings.NewReplacer("{ref}", "00000000", "{id}", "p0", "{lease}", "l0").Replace(path)
 		for _, role := range web.Roles {
 			a := b.send(method, path, nil, "Authorization", "bearer "+b.secrets[role])
 			if roles == "*" || strings.Contains(roles, string(role)) {

@@ -48,6 +48,7 @@ const (
 	KindAmbiguous    = "ambiguous"    // 409: a short reference fits several letters
 	KindState        = "state"        // 409: the letter, or the plan, cannot take this step now
 	KindPlan         = "plan"         // 409: a running plan is in the way
+	KindLease        = "lease"        // 409: the lease is over, or another worker's
 	KindCount        = "count"        // 409: a filter no longer means as many letters as were counted
 	KindTooLarge     = "too-large"    // 413
 	KindUpload       = "upload"       // 400: the body broke off
@@ -122,7 +123,7 @@ var refusals = []struct {
 	{projection.ErrNotFound, 404, KindNotFound, "there is no letter with this reference", ""},
 	{deadletter.ErrNoPlan, 404, KindNotFound, "there is no plan of this name", ""},
 	{deadletter.ErrEmptyFilter, 400, KindInvalid, "the filter is empty; say which letters are meant, if all of them then by their dispositions", ""},
-	{deadletter.ErrStaleLease, 409, KindState, "the lease is over; nothing was changed", ""},
+	{deadletter.ErrStaleLease, 409, KindLease, "the lease is over, or another worker's; nothing was changed", ""},
 	{deadletter.ErrUnavailable, 503, KindUnavailable, "the log cannot be written now; repeat the request, it is recorded once", "1"},
 	{deadletter.ErrDiverged, 503, KindUnavailable, "the log and the state folded from it do not agree", ""},
 	{projection.ErrClosed, 503, KindUnavailable, "the service is shutting down", "1"},
@@ -174,7 +175,7 @@ func problemOfType(err error) *Problem {
 		return problem(http.StatusUnprocessableEntity, KindInvalid, "the request breaks a rule",
 			Field{"retain_until", "must not be after the cap of retention, " + e.Latest.Format(time.RFC3339)})
 	}
-	if e, ok := errors.AsType[*chain.TransitionError](err); ok {
+	if e, ok := errors.AsType[*chain.TransitionError](err); ok && !errors.Is(err, deadletter.ErrStaleLease) {
 		return problem(http.StatusConflict, KindState, e.Error())
 	}
 	if _, ok := errors.AsType[*deadletter.PayloadCorruptError](err); ok {

@@ -26,7 +26,7 @@ func Routes(c Config) []string {
 // Served tells whether a request for route reaches it.
 func Served(c Config, route string) bool {
 	method, path, _ := strings.Cut(route, " ")
-	r, err := http.NewRequest(method, strings.NewReplacer("{ref}", "00000000", "{id}", "p0").Replace(path), nil)
+	r, err := http.NewRequest(method, strings.NewReplacer("{ref}", "00000000", "{id}", "p0", "{lease}", "l0").Replace(path), nil)
 	if err != nil {
 		return false
 	}

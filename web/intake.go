@@ -1,9 +1,7 @@
 package web
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -285,9 +283,7 @@ func (a *api) jsonFailure(ctx context.Context, in *failureInput) (deadletter.Fai
 		return deadletter.Failure{}, broken(err)
 	}
 	var f Failure
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if repeats(raw) || d.Decode(&f) != nil || d.Decode(&struct{}{}) != io.EOF {
+	if decodeStrictly(raw, &f) != nil {
 		return deadletter.Failure{}, &chain.FieldError{Field: "body",
 			Rule: "must be one JSON object of the documented members, each once; a JSON payload needs its stage as a query parameter"}
 	}

@@ -350,6 +350,11 @@ func (a *api) payload(ctx context.Context, in *payloadInput) (*huma.StreamRespon
 	if err != nil {
 		return nil, err
 	}
+	return a.bytesOf(l, body)
+}
+
+// bytesOf answers with the bytes of l, and closes body.
+func (a *api) bytesOf(l chain.Letter, body io.ReadCloser) (*huma.StreamResponse, error) {
 	head, err := io.ReadAll(io.LimitReader(body, firstLook+1))
 	if err != nil {
 		return nil, errors.Join(err, body.Close())
@@ -359,9 +364,9 @@ func (a *api) payload(ctx context.Context, in *payloadInput) (*huma.StreamRespon
 		_, w := humago.Unwrap(ctx)
 		h := w.Header()
 		h.Set("Content-Type", "application/octet-stream")
-		h.Set("Content-Disposition", `attachment; filename="`+ref.String()+`.bin"`)
+		h.Set("Content-Disposition", `attachment; filename="`+l.Ref.String()+`.bin"`)
 		h.Set("Content-Length", strconv.FormatUint(l.Size, 10))
-		h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(ref[:])+":") // RFC 9530
+		h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(l.Ref[:])+":") // RFC 9530
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		if err := trickle(w, io.MultiReader(bytes.NewReader(head), body)); err != nil {
 			a.cut(ctx, err)

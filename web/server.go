@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/deadletter"
+	"github.com/holdfast-dvir/holdfast/process"
 	"github.com/holdfast-dvir/holdfast/projection"
 )
 
@@ -28,7 +29,8 @@ import (
 type Config struct {
 	Queue      *deadletter.Queue
 	State      *projection.DB
-	Events     chain.Reader // the log, for who verifies it
+	Events     chain.Reader  // the log, for who verifies it
+	Desk       *process.Desk // where workers outside of the service come
 	Tokens     *Tokens
 	MaxPayload int64                       // bytes; a payload of exactly this size is accepted; 0 means 64 MiB
 	Version    string                      // of the software
@@ -63,6 +65,12 @@ var access = map[string][]Role{
 	"GET /v1/plans/{id}":                 {Reviewer, Auditor, Admin},
 	"DELETE /v1/plans/{id}":              {Reviewer, Admin},
 	"POST /v1/plans/{id}/resume":         {Reviewer, Admin},
+	"POST /v1/work/lease":                {Worker, Admin},
+	"GET /v1/work/{lease}/payload":       {Worker, Admin},
+	"POST /v1/work/{lease}/heartbeat":    {Worker, Admin},
+	"POST /v1/work/{lease}/complete":     {Worker, Admin},
+	"POST /v1/work/{lease}/fail":         {Worker, Admin},
+	"POST /v1/work/{lease}/release":      {Worker, Admin},
 	"GET /v1/groups":                     {Reviewer, Auditor, Admin},
 	"GET /v1/stats":                      {Reviewer, Auditor, Admin},
 	"GET /v1/events":                     {Reviewer, Auditor, Admin},
@@ -108,6 +116,7 @@ func (a *api) routes() {
 	a.intakeRoutes()
 	a.letterRoutes()
 	a.planRoutes()
+	a.workRoutes()
 	a.overviewRoutes()
 	a.streamRoutes()
 	register(a, huma.Operation{Method: "GET", Path: "/healthz", OperationID: "health", Summary: "The process answers"}, a.health)

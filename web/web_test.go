@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/chain/chaintest"
 	"github.com/holdfast-dvir/holdfast/deadletter"
+	"github.com/holdfast-dvir/holdfast/process"
 	"github.com/holdfast-dvir/holdfast/projection"
 	"github.com/holdfast-dvir/holdfast/web"
 )
@@ -79,7 +80,10 @@ func newBench(t *testing.T, change ...func(*web.Config)) *bench {
 		b.secrets[role], err = b.tokens.Create("the-"+string(role), role)
 		require.NoError(t, err)
 	}
-	b.config = web.Config{Queue: b.queue, State: b.state, Tokens: b.tokens, Events: b.log, MaxPayload: limit, Version: "test",
+	routes, err := process.NewRoutes([]process.Route{{Channel: chain.ManualEntry, Target: "field"}}, []string{"field"})
+	require.NoError(t, err)
+	desk := process.NewDesk(process.DeskConfig{Queue: b.queue, State: b.state, Store: store, Routes: routes, Targets: []string{"field"}})
+	b.config = web.Config{Desk: desk, Queue: b.queue, State: b.state, Tokens: b.tokens, Events: b.log, MaxPayload: limit, Version: "test",
 		Log: slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, c := range change {
 		c(&b.config)

@@ -31,6 +31,7 @@ type cli struct {
 	Verify   verifyCmd   `cmd:"" group:"Prove:" help:"Check the event chain, the lifecycle of every letter and all stored bytes."`
 	Tail     tailCmd     `cmd:"" group:"Prove:" help:"Print events of the log, and follow it."`
 	Serve    serveCmd    `cmd:"" group:"Run:" help:"Run the service."`
+	Work     workCmd     `cmd:"" group:"Run:" help:"Work on letters of a pull processor with a program, anywhere."`
 	Token    tokenCmd    `cmd:"" group:"Run:" help:"Create, list and revoke access tokens."`
 	Worm     wormCmd     `cmd:"" group:"Run:" help:"Check that the payload bucket is write-once."`
 	Blob     blobCmd     `cmd:"" group:"Run:" help:"Move the payloads between a folder and a bucket."`

@@ -25,6 +25,7 @@ func (s *service) openPool() error {
 	if err != nil {
 		return err
 	}
+	desk := process.DeskConfig{Queue: s.queue, State: s.state, Store: s.store, Routes: s.routes, Log: s.log}
 	cfg := process.Config{Queue: s.queue, State: s.state, Store: s.store, Node: node, Log: s.log, Routes: s.routes}
 	for i := range s.targets.Processors {
 		p := &s.targets.Processors[i]
@@ -39,8 +40,11 @@ func (s *service) openPool() error {
 			return exitf(exitRefused, "%s: processor %s: %s", s.cfg.Processors, p.Name, err)
 		}
 		cfg.Targets = append(cfg.Targets, t)
+		if p.Kind == "pull" {
+			desk.Targets = append(desk.Targets, p.Name)
+		}
 	}
-	s.pool = process.NewPool(cfg)
+	s.pool, s.desk = process.NewPool(cfg), process.NewDesk(desk)
 	return nil
 }
 

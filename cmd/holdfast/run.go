@@ -59,6 +59,7 @@ func (s *service) run(ctx context.Context) error {
 
 	above, aboveCtx := errgroup.WithContext(ctx)
 	above.Go(func() error { return s.pool.Run(aboveCtx) })
+	above.Go(func() error { return s.desk.Run(aboveCtx) })
 	above.Go(func() error { return s.queue.RunPlans(aboveCtx) })
 	above.Go(func() error { return s.serveHTTP(aboveCtx) })
 	above.Go(func() error { return s.watchLog(aboveCtx) })

@@ -36,6 +36,7 @@ type service struct {
 	routes   *process.Routes
 	children *process.Children
 	pool     *process.Pool
+	desk     *process.Desk
 	listener net.Listener
 	handler  http.Handler
 }
@@ -133,7 +134,7 @@ func (s *service) openQueueOver(ctx context.Context) error {
 	}
 	s.queue, err = deadletter.Open(ctx, deadletter.Config{Log: s.events, Store: s.store, State: s.state, Node: node, Target: s.routes.Of,
 		Anchor: anchor.Head, Origin: s.cfg.Origin, Software: "holdfast/" + version(), Jitter: mathrand.Float64,
-		Codes: dvirCodes(), Vocabulary: slices.Collect(dvir.Vocabulary())})
+		Codes: codes(), Vocabulary: slices.Collect(dvir.Vocabulary())})
 	return err
 }
 
@@ -189,11 +190,13 @@ func (s *service) sample(now time.Time) (letters []chain.Letter) {
 	return slices.Concat(letters, waiting, leased)
 }
 
-func dvirCodes() (codes []string) {
+// codes are those of all processors.
+func codes() []string {
+	all := process.Codes()
 	for _, c := range dvir.Codes() {
-		codes = append(codes, c.Code)
+		all = append(all, c.Code)
 	}
-	return codes
+	return all
 }
 
 func (s *service) openWeb(ctx context.Context) error {
@@ -211,7 +214,7 @@ func (s *service) openWeb(ctx context.Context) error {
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
 		return err
 	}
-	s.handler = web.Handler(web.Config{Queue: s.queue, State: s.state, Events: s.events, Tokens: tokens, MaxPayload: s.cfg.MaxPayload,
+	s.handler = web.Handler(web.Config{Queue: s.queue, Desk: s.desk, State: s.state, Events: s.events, Tokens: tokens, MaxPayload: s.cfg.MaxPayload,
 		Version: version(), Log: s.log, Ready: s.ready, Metrics: s.metrics()})
 	return nil
 }
