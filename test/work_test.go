@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/jetstream/natstest"
 	"github.com/holdfast-dvir/holdfast/web"
 )
 
@@ -131,4 +133,65 @@ func TestTC12WorkersKilled(t *testing.T) {
 	}
 	stop()
 	s.stop()
+}
+
+// TestWorkOverNATS: workers that live on the servers of the log ask there, in the same words as over HTTP.
+func TestWorkOverNATS(t *testing.T) {
+	url, system := natstest.Start(t)
+	s := serve(t, t.TempDir(), "--processors", configure(t, pullAll), "--nats-url", url, "--nats-system-url", system, "--nats-work")
+	nats := natstest.NewAsker(t, url)
+	ask := func(name, body string, into any) {
+		t.Helper()
+		answer, status := nats.Ask("holdfast.work."+name, []byte(body))
+		require.Empty(t, status, string(answer))
+		if into != nil {
+			require.NoError(t, json.Unmarshal(answer, into), string(answer))
+		}
+	}
+	large := strings.Repeat("0123456789abcdef", 1<<16) + "end"
+	ref := s.submitText(large)
+	var list web.WorkList
+	ask("lease", `{"worker":"n-1","max":5,"wait_seconds":10}`, &list)
+	require.Len(t, list.Work, 1)
+	w := list.Work[0]
+	require.Equal(t, ref, w.PayloadRef)
+	var payload []byte
+	for {
+		stretch, status := nats.Ask("holdfast.work.payload", fmt.Appendf(nil, `{"lease":%q,"offset":%d}`, w.Lease, len(payload)))
+		require.Empty(t, status)
+		if len(stretch) == 0 {
+			break
+		}
+		payload = append(payload, stretch...)
+	}
+	require.Equal(t, ref, chain.Sum(payload))
+	var beat web.Beat
+	ask("heartbeat", `{"lease":"`+w.Lease+`"}`, &beat)
+	require.Greater(t, time.Until(beat.LeaseUntil), 50*time.Second)
+	var r web.Receipt
+	ask("complete", `{"lease":"`+w.Lease+`","record": {"a" : 1.0} }`, &r)
+	require.Equal(t, chain.Sum([]byte(`{"a" : 1.0}`)), s.until(ref, chain.Resolved).RecordRef)
+	ask("complete", `{"lease":"`+w.Lease+`"}`, &r)
+	require.True(t, r.Known)
+
+	answer, status := nats.Ask("holdfast.work.release", []byte(`{"lease":"`+w.Lease+`"}`))
+	require.Equal(t, "409", status)
+	var p web.Problem
+	require.NoError(t, json.Unmarshal(answer, &p))
+	require.Equal(t, web.KindLease, p.Kind())
+	for _, body := range []string{``, `{}`, `{"lease":"x"}`, `{"lease":"x","colour":1}`, `[]`} {
+		_, status := nats.Ask("holdfast.work.fail", []byte(body))
+		require.Equal(t, "422", status, body)
+	}
+	ref = s.submitText("bad")
+	ask("lease", `{"worker":"n-1","wait_seconds":10}`, &list)
+	ask("fail", `{"lease":"`+list.Work[0].Lease+`","stage":"dispatch","http_status":503}`, &r)
+	require.Equal(t, chain.Retrying, r.Disposition)
+	ask("lease", `{"worker":"n-1","wait_seconds":10}`, &list)
+	require.Equal(t, uint64(2), list.Work[0].Attempt)
+	ask("release", `{"lease":"`+list.Work[0].Lease+`"}`, nil)
+	s.until(ref, chain.Retrying)
+	s.stop()
+	code, _, errs := holdfast(t, "serve", "--data", t.TempDir(), "--nats-work")
+	require.Equal(t, 64, code, errs)
 }

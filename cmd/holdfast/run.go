@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -13,7 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-dvir/holdfast/audit"
+	"github.com/holdfast-dvir/holdfast/jetstream"
 	"github.com/holdfast-dvir/holdfast/projection"
+	"github.com/holdfast-dvir/holdfast/web"
 )
 
 // watchStore tells when the payload store takes no payloads any more and when it takes them again. What happens in
@@ -61,6 +64,7 @@ func (s *service) run(ctx context.Context) error {
 	above.Go(func() error { return s.pool.Run(aboveCtx) })
 	above.Go(func() error { return s.desk.Run(aboveCtx) })
 	above.Go(func() error { return s.queue.RunPlans(aboveCtx) })
+	above.Go(func() error { return s.answerWorkers(aboveCtx) })
 	above.Go(func() error { return s.serveHTTP(aboveCtx) })
 	above.Go(func() error { return s.watchLog(aboveCtx) })
 	above.Go(func() error {
@@ -82,6 +86,34 @@ func (s *service) run(ctx context.Context) error {
 	}
 	return errors.Join(err, s.storeAnchor())
 }
+
+// workSubject is before the names of requests of workers that live on the external servers. Who may publish there is a
+// worker: the accounts of those servers see to that.
+const workSubject = "holdfast.work"
+
+func (s *service) answerWorkers(ctx context.Context) error {
+	if !s.cfg.NatsWork {
+		return nil
+	}
+	requests := map[string]jetstream.Request{}
+	for name, answer := range web.WorkRequests(s.desk, "nats", s.log) {
+		requests[name] = func(ctx context.Context, body []byte) ([]byte, int, string) {
+			answer, refused := answer(ctx, body)
+			if refused == nil {
+				return answer, 0, ""
+			}
+			raw, _ := json.Marshal(refused) // of texts and numbers
+			return raw, refused.Status, refused.Error()
+		}
+	}
+	if err := s.events.Answer(ctx, workSubject, microVersion, requests); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// microVersion is that of the requests, not of the program: NATS wants a semantic version.
+const microVersion = "1.0.0"
 
 // foldLast lets the projection take in the last events, so that state and stored head end where the log ends.
 func (s *service) foldLast(ctx context.Context) {

@@ -56,7 +56,8 @@ func openService(ctx context.Context, cfg settings, log *slog.Logger) (s *servic
 	if err := os.MkdirAll(string(cfg.Data), 0o700); err != nil {
 		return s, fmt.Errorf("data folder: %w", err)
 	}
-	if s.events, err = jetstream.Open(ctx, jetstream.Config{Dir: cfg.Data.logDir(), URL: cfg.NatsURL, Logger: log}); err != nil {
+	if s.events, err = jetstream.Open(ctx, jetstream.Config{Dir: cfg.Data.logDir(), URL: cfg.NatsURL,
+		Credentials: cfg.NatsCredentials, SystemURL: cfg.NatsSystemURL, Logger: log}); err != nil {
 		return s, err
 	}
 	if err := s.openStore(ctx); err != nil {

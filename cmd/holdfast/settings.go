@@ -20,17 +20,21 @@ func (f folder) adminToken() string      { return f.part("admin-token") }
 
 // settings are the flags of a service.
 type settings struct {
-	Data          folder `default:"./holdfast-data" help:"Folder of log, payloads and state." placeholder:"DIR"`
-	Listen        string `default:"127.0.0.1:8420" help:"Address of the HTTP API." placeholder:"ADDR"`
-	Origin        string `default:"holdfast.local/dvir" help:"Name of a new log, for its genesis event." placeholder:"NAME"`
-	Processors    string `help:"Processors beside the built-in one, and which letters go to them (YAML; docs/processors.md)." placeholder:"FILE" type:"path"`
-	DvirConfig    string `help:"Roster and defect aliases of the built-in processor (JSON)." placeholder:"FILE" type:"path"`
-	Workers       int    `default:"4" help:"Payloads processed at a time." placeholder:"N"`
-	MaxPayload    int64  `default:"67108864" help:"Largest payload, in bytes." placeholder:"BYTES"`
-	Retention     int    `default:"18" help:"Months that payloads are kept, 3 (49 CFR 396.11(a)(4)) to 120." placeholder:"MONTHS"`
-	ExpiryWarning int    `default:"90" help:"Warn, once a day, of open letters that lose their protection within so many days; 0 never does." placeholder:"DAYS"`
-	NoImmutable   bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
-	NatsURL       string `help:"External NATS servers instead of the embedded one." placeholder:"URL"`
+	Data            folder `default:"./holdfast-data" help:"Folder of log, payloads and state." placeholder:"DIR"`
+	Listen          string `default:"127.0.0.1:8420" help:"Address of the HTTP API." placeholder:"ADDR"`
+	Origin          string `default:"holdfast.local/dvir" help:"Name of a new log, for its genesis event." placeholder:"NAME"`
+	Processors      string `help:"Processors beside the built-in one, and which letters go to them (YAML; docs/processors.md)." placeholder:"FILE" type:"path"`
+	DvirConfig      string `help:"Roster and defect aliases of the built-in processor (JSON)." placeholder:"FILE" type:"path"`
+	Workers         int    `default:"4" help:"Payloads processed at a time." placeholder:"N"`
+	MaxPayload      int64  `default:"67108864" help:"Largest payload, in bytes." placeholder:"BYTES"`
+	Retention       int    `default:"18" help:"Months that payloads are kept, 3 (49 CFR 396.11(a)(4)) to 120." placeholder:"MONTHS"`
+	ExpiryWarning   int    `default:"90" help:"Warn, once a day, of open letters that lose their protection within so many days; 0 never does." placeholder:"DAYS"`
+	NoImmutable     bool   `help:"Do not set the immutable flag on stored files, so that the folder can be removed."`
+	NatsURL         string `help:"External NATS servers instead of the embedded one; user and password may be part of it." placeholder:"URL"`
+	NatsCredentials string `help:"NATS credentials file for them." placeholder:"FILE" type:"path"`
+	NatsSystemURL   string `help:"The same servers as a user of the system account, once, to see that they sync every write." placeholder:"URL"`
+
+	NatsWork bool `help:"Answer workers on the external servers too, under holdfast.work.> (docs/workers.md)."`
 
 	AcceptMissingPayloads bool `help:"Serve although the store lacks payloads of the log; those that wait become dead letters."`
 
@@ -56,6 +60,9 @@ func (s *settings) Validate() error {
 		return fmt.Errorf("--retention: must be %d to %d months", minMonths, maxMonths)
 	case s.ExpiryWarning < 0 || s.ExpiryWarning > maxDays:
 		return fmt.Errorf("--expiry-warning: must be 0 to %d days", maxDays)
+	}
+	if s.NatsWork && s.NatsURL == "" {
+		return errors.New("--nats-work: needs --nats-url, since nobody reaches the embedded server")
 	}
 	return s.s3Flags.validate()
 }
