@@ -185,13 +185,17 @@ func (q *Queue) Release(ctx context.Context, j Job) error {
 
 // Lose records that an attempt ended without an outcome, for which nobody can be blamed: it uses no attempt, and
 // the letter runs alone next time. Lost too often alone, it is quarantined.
-// cause is chain.LostService or chain.LostWorker. Errors: ErrStaleLease.
+// cause is chain.LostService or chain.LostWorker; the latter is refused if the lease was extended since leased was read.
+// Errors: ErrStaleLease.
 func (q *Queue) Lose(ctx context.Context, leased chain.Letter, cause string) error {
 	return q.lost(ctx, Job{Letter: leased}, cause)
 }
 
 func (q *Queue) lost(ctx context.Context, j Job, cause string) error {
 	_, err := q.outcome(ctx, j, func(l chain.Letter, _ *view) (chain.Event, error) {
+		if cause == chain.LostWorker && l.Lease.Until.After(j.Letter.Lease.Until) {
+			return chain.Event{}, ErrStaleLease // its worker was heard of meanwhile, elsewhere
+		}
 		if cause != chain.LostReleased && l.Lease.Alone && l.LossesAlone+1 >= MaxLossesAlone {
 			return q.failed(l, Breakdown{Stage: chain.StageIngest, Crash: "lost_alone"}, testimony{}), nil
 		}

@@ -31,11 +31,13 @@ type DeskConfig struct {
 //
 // A beat stays in memory; the lease is extended by an event only when half of it is gone. A worker whose beats stop is
 // gone: if it held this one letter and nothing else all the while, as this process saw, the letter has taken it down and
-// is quarantined. Else nobody knows whose fault it was: no attempt is used, and the letter runs alone next.
+// is quarantined. Else nobody knows whose fault it was: no attempt is used, and the letter runs alone next. A lease that its
+// worker never named may not have reached it: it is given back at no cost.
 type Desk struct {
 	cfg DeskConfig
 
 	mu    sync.Mutex // owns what follows
+	last  time.Time  // look at the leases
 	hands map[uint64]*hand
 	taken map[chain.Digest]uint64 // size of the log, at which it shows that the letter is leased
 }
@@ -47,6 +49,7 @@ type hand struct {
 	half  time.Time // a beat after this extends the lease by an event
 	over  time.Time // unless it beats before
 	sole  bool      // its worker had no other letter since, and was watched from the beginning
+	named bool      // by its worker, since it was taken; of a lease that was found, nobody knows
 }
 
 func (h *hand) worker() string { return h.job.Letter.Lease.Worker }

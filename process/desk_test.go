@@ -2,9 +2,11 @@ package process_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/holdfast-dvir/holdfast/blob"
 	"github.com/holdfast-dvir/holdfast/chain"
+	"github.com/holdfast-dvir/holdfast/chain/chaintest"
 	"github.com/holdfast-dvir/holdfast/deadletter"
 	"github.com/holdfast-dvir/holdfast/process"
 )
@@ -147,6 +150,11 @@ func TestTC10(t *testing.T) {
 		b.ingest("beside")
 		time.Sleep(time.Second)
 		late := b.come(d, "a", 2)
+		for _, id := range late {
+			_, body, err := d.Payload(t.Context(), "app", id)
+			require.NoError(t, err)
+			require.NoError(t, body.Close())
+		}
 		time.Sleep(3 * time.Minute)
 		require.Equal(t, 1, b.events("silent")[chain.TypeAttemptLost])
 		second := b.come(d, "b", 2)
@@ -173,13 +181,22 @@ func TestDeskVanishedWorker(t *testing.T) {
 		d, stop := b.desk()
 		b.ingest("fatal")
 		time.Sleep(time.Second)
-		b.come(d, "a", 1)
+		fatal := b.come(d, "a", 1)[0]
+		_, err := d.Heartbeat(t.Context(), "app", fatal)
+		require.NoError(t, err)
 		b.ingest("beside 1")
 		time.Sleep(time.Second)
 		b.come(d, "b", 1)
 		b.ingest("beside 2")
 		time.Sleep(time.Second)
-		b.come(d, "b", 1)
+		beside := b.come(d, "b", 1)
+		for _, l := range b.letters() {
+			if l.Lease != nil {
+				_, err := d.Heartbeat(t.Context(), "app", process.LeaseID{Ref: l.Ref, Seq: l.Lease.Seq})
+				require.NoError(t, err)
+			}
+		}
+		require.Len(t, beside, 1)
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, chain.Poison, b.letter("fatal").Disposition)
 		require.Equal(t, "parse.crash", b.letter("fatal").Failure.ErrorCode)
@@ -347,4 +364,52 @@ func TestDeskRefuses(t *testing.T) {
 		require.Error(t, err)
 	}
 	require.NotNil(t, b.letter("payload").Lease, "and the lease goes on")
+}
+
+// A lease of which its worker never heard, because the answer was lost, says nothing about the letter.
+func TestDeskAnswerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		d, stop := b.desk()
+		b.ingest("payload")
+		time.Sleep(time.Second)
+		b.come(d, "a", 1)
+		time.Sleep(2 * time.Minute)
+		l := b.letter("payload")
+		require.Equal(t, chain.Received, l.Disposition)
+		require.Nil(t, l.Lease)
+		require.Zero(t, l.Losses)
+		stop()
+	})
+}
+
+// While the log cannot be written, workers are heard of all the same, and nobody is taken for gone afterwards.
+func TestDeskWhileTheLogIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		log := &chaintest.Log{}
+		log.Fail = func([][]byte) (bool, error) {
+			if away.Load() {
+				return false, errors.New("away")
+			}
+			return false, nil
+		}
+		b := newBenchOver(t, log, blob.Config{})
+		d, stop := b.desk()
+		b.ingest("payload")
+		time.Sleep(time.Second)
+		id := b.come(d, "a", 1)[0]
+		away.Store(true)
+		for range 12 {
+			time.Sleep(20 * time.Second)
+			_, err := d.Heartbeat(t.Context(), "app", id)
+			require.NoError(t, err)
+		}
+		away.Store(false)
+		time.Sleep(20 * time.Second)
+		_, err := d.Complete(t.Context(), "app", id, "", "", nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, b.events("payload")[chain.TypeResolved])
+		stop()
+	})
 }

@@ -41,13 +41,14 @@ func (d *Desk) look(ctx context.Context, now time.Time) error {
 func (d *Desk) gone(leased []chain.Letter, now time.Time) (over []hand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.awake(now)
 	live := map[uint64]bool{}
 	for _, l := range leased {
 		seq := l.Lease.Seq
 		live[seq] = true
 		h := d.hands[seq]
 		if h == nil {
-			h = &hand{job: deadletter.Job{Letter: l, LogID: d.cfg.Queue.LogID()}}
+			h = &hand{job: deadletter.Job{Letter: l, LogID: d.cfg.Queue.LogID()}, named: true}
 			d.hands[seq] = h
 		}
 		if l.Lease.Until.After(h.until) {
@@ -66,8 +67,21 @@ func (d *Desk) gone(leased []chain.Letter, now time.Time) (over []hand) {
 	return over
 }
 
+// awake gives all workers more time if this process did not run for a while: it heard nobody, and saw nothing.
+func (d *Desk) awake(now time.Time) {
+	if asleep := now.Sub(d.last); !d.last.IsZero() && asleep > 5*watchEvery {
+		for _, h := range d.hands {
+			h.over, h.sole = h.over.Add(asleep), false
+		}
+	}
+	d.last = now
+}
+
 // lose ends the lease of a worker that is gone.
 func (d *Desk) lose(ctx context.Context, h hand) error {
+	if !h.named {
+		return d.cfg.Queue.Release(ctx, h.job)
+	}
 	if !h.sole {
 		return d.cfg.Queue.Lose(ctx, h.job.Letter, chain.LostWorker)
 	}

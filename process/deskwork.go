@@ -18,8 +18,10 @@ func (d *Desk) held(ctx context.Context, actor string, id LeaseID) (deadletter.J
 	if err == nil && !strings.HasPrefix(job.Letter.Lease.Worker, Worker{Actor: actor}.prefix()) {
 		err = deadletter.ErrStaleLease
 	}
-	if err != nil {
-		d.drop(id.Seq)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := d.hands[id.Seq]; h != nil && err == nil {
+		h.named = true
 	}
 	return job, err
 }
@@ -39,27 +41,56 @@ func (d *Desk) Payload(ctx context.Context, actor string, id LeaseID) (chain.Let
 // not know, from before its start or from another instance, is known from then on. Errors: ErrNotFound, ErrStaleLease,
 // ErrUnavailable.
 func (d *Desk) Heartbeat(ctx context.Context, actor string, id LeaseID) (time.Time, error) {
-	job, err := d.held(ctx, actor, id)
+	job, err := d.mine(ctx, actor, id)
 	if err != nil {
 		return time.Time{}, err
 	}
-	d.mu.Lock()
-	now := time.Now()
-	h, known := d.hands[id.Seq]
-	if !known {
-		h = &hand{}
-		h.keep(job.Letter, now)
-		h.half = now // what is left of the recorded time is not known here
-		d.hands[id.Seq] = h
-	}
 	length := job.Letter.Lease.Length()
-	h.over = now.Add(length)
-	extend := !now.Before(h.half)
-	d.mu.Unlock()
-	if extend {
+	if d.beat(id.Seq, job, length) {
 		err = d.extend(ctx, id.Seq, job, length)
 	}
-	return now.Add(length), err
+	if errors.Is(err, deadletter.ErrUnavailable) {
+		err = nil // the worker is alive all the same, and so is its lease here
+	}
+	return time.Now().Add(length), err
+}
+
+// beat gives the worker its length from now on, and tells whether that must be recorded.
+func (d *Desk) beat(lease uint64, job deadletter.Job, length time.Duration) (extend bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	h := d.hands[lease]
+	if h == nil {
+		h = &hand{named: true}
+		h.keep(job.Letter, now)
+		h.half = now // what is left of the recorded time is not known here
+		d.hands[lease] = h
+	}
+	h.over, h.named = now.Add(length), true
+	return !now.Before(h.half)
+}
+
+// mine is held for a lease that this process knows already, without asking the log: as far as the state has come, the lease
+// is in force.
+func (d *Desk) mine(ctx context.Context, actor string, id LeaseID) (deadletter.Job, error) {
+	d.mu.Lock()
+	h := d.hands[id.Seq]
+	known := h != nil && h.job.Letter.Ref == id.Ref && strings.HasPrefix(h.worker(), Worker{Actor: actor}.prefix())
+	var job deadletter.Job
+	if known {
+		job = h.job
+	}
+	d.mu.Unlock()
+	if !known {
+		return d.held(ctx, actor, id)
+	}
+	l, err := d.cfg.State.Letter(id.Ref)
+	if err == nil && l.LastSeq >= id.Seq && (l.Lease == nil || l.Lease.Seq != id.Seq) {
+		d.drop(id.Seq)
+		err = deadletter.ErrStaleLease
+	}
+	return job, err
 }
 
 // extend records that the lease goes on.

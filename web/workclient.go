@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -75,6 +76,9 @@ func (c *Client) Release(ctx context.Context, lease string) error {
 // ctx ends when the lease is lost, or the worker is to stop.
 type WorkFunc func(ctx context.Context, w Work, payload []byte) (Done, error)
 
+// codeRefused is of records that the service refuses.
+const codeRefused = "parse.bad_output"
+
 const (
 	workWait  = 30               // seconds that a request for work waits
 	tellFor   = 30 * time.Second // an outcome is told again for so long while the service is away
@@ -85,11 +89,12 @@ const (
 // Work takes letters one at a time, with heartbeats, and has handle work on them until ctx is done; what is being worked on
 // then is given back. A service that is away is asked again. The error is a *Problem that asking again does not help.
 func (c *Client) Work(ctx context.Context, o WorkOrder, handle WorkFunc) error {
-	o.Max, o.WaitSeconds = 1, workWait
+	o.Max, o.WaitSeconds, o.LeaseSeconds = 1, workWait, cmp.Or(o.LeaseSeconds, 60)
+	every := time.Duration(o.LeaseSeconds) * time.Second / 3
 	for pause := tellPause; ctx.Err() == nil; {
 		work, err := c.Lease(ctx, o)
 		for _, w := range work {
-			err = errors.Join(err, c.workOn(ctx, w, handle))
+			err = errors.Join(err, c.workOn(ctx, w, every, handle))
 		}
 		if ctx.Err() != nil {
 			break
@@ -117,13 +122,13 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // workOn works on one letter. A lease that was lost meanwhile needs nothing more: somebody else has the letter.
-func (c *Client) workOn(stopping context.Context, w Work, handle WorkFunc) error {
+func (c *Client) workOn(stopping context.Context, w Work, every time.Duration, handle WorkFunc) error {
 	ctx, lost := context.WithCancel(stopping)
 	defer lost()
 	beating := make(chan struct{})
 	go func() {
 		defer close(beating)
-		c.beat(ctx, w, lost)
+		c.beat(ctx, w, every, lost)
 	}()
 	payload, err := c.WorkPayload(ctx, w)
 	var done Done
@@ -143,8 +148,7 @@ func (c *Client) workOn(stopping context.Context, w Work, handle WorkFunc) error
 }
 
 // beat sends heartbeats until ctx is done. If the lease is over it calls lost.
-func (c *Client) beat(ctx context.Context, w Work, lost func()) {
-	every := max(time.Until(w.LeaseUntil)/3, time.Second)
+func (c *Client) beat(ctx context.Context, w Work, every time.Duration, lost func()) {
 	for {
 		if wait(ctx, every); ctx.Err() != nil {
 			return
@@ -157,14 +161,18 @@ func (c *Client) beat(ctx context.Context, w Work, lost func()) {
 	}
 }
 
-// tell tells the outcome until it is taken, or refused for good.
+// tell tells the outcome until it is taken, or refused for good. A record that is refused is a failure to tell.
 func (c *Client) tell(ctx context.Context, w Work, d Done) error {
 	ctx, cancel := context.WithTimeout(ctx, tellFor)
 	defer cancel()
 	for {
 		_, err := c.Tell(ctx, w.Lease, d)
 		p, refused := errors.AsType[*Problem](err)
-		if err == nil || refused && p.Status < 500 || ctx.Err() != nil {
+		switch {
+		case refused && d.Failure == nil && (p.Status == http.StatusUnprocessableEntity || p.Status == http.StatusRequestEntityTooLarge):
+			d = Done{Failure: &WorkFailure{Stage: chain.StageParse, ErrorCode: codeRefused, Message: p.Error()}}
+			continue
+		case err == nil, refused && p.Status < 500, ctx.Err() != nil:
 			return err
 		}
 		wait(ctx, tellPause)
