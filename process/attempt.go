@@ -116,15 +116,14 @@ func (p *Pool) attempt(stopping context.Context, t *target, l chain.Letter, work
 	if !p.mayTry() {
 		return told{size: p.cfg.State.Tip().Size}, errResting
 	}
-	ctx := context.WithoutCancel(stopping)
-	asking, cancel := context.WithTimeout(ctx, finishFor)
+	asking, cancel := lasting(stopping)
 	defer cancel()
 	job, err := p.cfg.Queue.Lease(asking, l.Ref, worker, t.LeaseFor)
 	if err != nil {
 		return told{size: p.cfg.State.Tip().Size}, err
 	}
 	if job.Letter.Lease.Alone && l.Losses == 0 {
-		return told{size: job.Letter.LastSeq + 1}, p.release(ctx, job)
+		return told{size: job.Letter.LastSeq + 1}, p.release(stopping, job)
 	}
 	return p.settle(stopping, t, job)
 }
@@ -142,15 +141,14 @@ func (p *Pool) lock(alone bool) (unlock func()) {
 // settle processes a leased letter and records the outcome.
 func (p *Pool) settle(stopping context.Context, t *target, job deadletter.Job) (told, error) {
 	result, err := p.process(stopping, t, job)
-	ctx := context.WithoutCancel(stopping)
 	var says told
 	if err == nil {
 		says.verdict, says.park = p.judge(result)
-		says.size, err = p.record(ctx, job, result)
+		says.size, err = p.record(stopping, job, result)
 	}
 	if err != nil && !errors.Is(err, deadletter.ErrStaleLease) {
 		says.size = job.Letter.LastSeq + 1
-		err = errors.Join(err, p.release(ctx, job))
+		err = errors.Join(err, p.release(stopping, job))
 	}
 	says.size++
 	return says, err
@@ -178,14 +176,25 @@ func (p *Pool) judge(r Result) (v verdict, park time.Duration) {
 	return failing, park
 }
 
-func (p *Pool) release(ctx context.Context, job deadletter.Job) error {
-	return insist(ctx, func(ctx context.Context) error { return p.cfg.Queue.Release(ctx, job) })
+func (p *Pool) release(stopping context.Context, job deadletter.Job) error {
+	return insist(stopping, func(ctx context.Context) error { return p.cfg.Queue.Release(ctx, job) })
 }
 
-// insist repeats do while the log is not available, for finishFor: what was done must not be forgotten for a
-// moment's trouble. Outcomes are recorded once, however often they are told.
-func insist(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, finishFor)
+// lasting goes on for finishFor, but for no more than stopGrace once stopping is done.
+func lasting(stopping context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(stopping), finishFor)
+	stop := context.AfterFunc(stopping, func() {
+		pause(ctx, stopGrace)
+		cancel()
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
+// insist repeats do while the log is not available, for finishFor, or for stopGrace once stopping is done: what was done
+// must not be forgotten for a moment's trouble, and what is forgotten is given back at the next start. Outcomes are recorded
+// once, however often they are told.
+func insist(stopping context.Context, do func(context.Context) error) error {
+	ctx, cancel := lasting(stopping)
 	defer cancel()
 	for {
 		err := do(ctx)
@@ -198,8 +207,8 @@ func insist(ctx context.Context, do func(context.Context) error) error {
 
 // record tells the queue what came of a letter. A result that no event can hold is a defect of the processor, a
 // record that the store does not take one of the payload: the letter goes to a person.
-func (p *Pool) record(ctx context.Context, job deadletter.Job, result Result) (seq uint64, err error) {
-	err = insist(ctx, func(ctx context.Context) error {
+func (p *Pool) record(stopping context.Context, job deadletter.Job, result Result) (seq uint64, err error) {
+	err = insist(stopping, func(ctx context.Context) error {
 		var r deadletter.Receipt
 		var err error
 		switch {

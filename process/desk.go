@@ -246,7 +246,7 @@ func (d *Desk) may(w Worker, alone bool) bool {
 
 // lease takes the letter for the worker and watches it. The lease is not forgotten if ctx ends half-way.
 func (d *Desk) lease(ctx context.Context, l chain.Letter, o LeaseOrder) (deadletter.Job, error) {
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
+	asking, cancel := lasting(ctx)
 	defer cancel()
 	job, err := d.cfg.Queue.Lease(asking, l.Ref, o.Worker.token(), o.For)
 	if err != nil {

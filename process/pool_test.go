@@ -787,6 +787,42 @@ func TestLogInTrouble(t *testing.T) {
 }
 
 // A log that is down when the pool starts, with leases to give back, does not end the pool.
+// A stop does not wait for a log that is away: what is not recorded is given back at the next start.
+func TestStopWhileTheLogIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		b := newBenchOver(t, &chaintest.Log{Fail: func([][]byte) (bool, error) {
+			if away.Load() {
+				return false, errors.New("away")
+			}
+			return false, nil
+		}}, blob.Config{})
+		b.ingestMany("wait", 4)
+		stop := b.start()
+		time.Sleep(time.Second)
+		away.Store(true)
+		close(b.script.gate)
+		b.ingestFails("another")
+		time.Sleep(time.Second)
+		began := time.Now()
+		stop()
+		require.LessOrEqual(t, time.Since(began), 10*time.Second)
+		away.Store(false)
+		time.Sleep(time.Minute)
+		b.start()
+		time.Sleep(time.Minute)
+		for _, l := range b.letters() {
+			require.Equal(t, chain.Resolved, l.Disposition)
+			require.Equal(t, uint64(1), l.Attempt)
+		}
+	})
+}
+
+func (b *bench) ingestFails(payload string) {
+	_, err := b.Ingest(b.t.Context(), deadletter.Submission{Body: strings.NewReader(payload)})
+	require.ErrorIs(b.t, err, deadletter.ErrUnavailable)
+}
+
 func TestReclaimWaitsForTheLog(t *testing.T) {
 	var down atomic.Bool
 	b := newBenchOver(t, &chaintest.Log{Fail: func([][]byte) (bool, error) {
