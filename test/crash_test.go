@@ -97,6 +97,22 @@ func (l *ledger) check(s *server) {
 	}
 }
 
+// checkWhile is check for as long as the service runs.
+func (l *ledger) checkWhile(s *server) {
+	for ref := range l.known {
+		status, body, err := s.do(s.t.Context(), http.MethodGet, "/v1/letters/"+ref, "", nil)
+		if err != nil {
+			select {
+			case <-s.ended:
+			case <-time.After(30 * time.Second):
+				require.NoError(s.t, err)
+			}
+			return
+		}
+		assert.Equal(s.t, http.StatusOK, status, "%s was acknowledged: %s", ref, body)
+	}
+}
+
 // load submits until the service dies: reports that pass, reports that fail, failures, and replays.
 func (s *server) load(ctx context.Context, name string, acked *ledger) {
 	for i := 0; ; i++ {
