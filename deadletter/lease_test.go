@@ -55,6 +55,7 @@ func (b *bench) stale(job deadletter.Job) {
 	require.ErrorIs(b.t, err, deadletter.ErrStaleLease)
 	require.ErrorIs(b.t, b.Release(b.t.Context(), job), deadletter.ErrStaleLease)
 	require.ErrorIs(b.t, b.Lose(b.t.Context(), job.Letter, chain.LostWorker), deadletter.ErrStaleLease)
+	require.ErrorIs(b.t, b.Vanished(b.t.Context(), job.Letter, deadletter.Breakdown{Stage: chain.StageParse, Crash: "late"}), deadletter.ErrStaleLease)
 	require.ErrorIs(b.t, b.Extend(b.t.Context(), job, time.Hour), deadletter.ErrStaleLease)
 	require.Equal(b.t, size, b.size())
 }
@@ -294,4 +295,17 @@ func TestBreakdowns(t *testing.T) {
 		require.Equal(t, uint64(1), e.Envelope.Attempt)
 		require.Equal(t, c.want == chain.Poison, e.Evidence != "", name)
 	}
+}
+
+// A heartbeat that is recorded before the verdict on its worker wins.
+func TestVanishedWorkerIsHeardOf(t *testing.T) {
+	b := newBench(t)
+	ref := b.ingest("payload").PayloadRef
+	job := b.lease(ref)
+	gone := deadletter.Breakdown{Stage: chain.StageParse, Crash: "lease_vanished"}
+	require.NoError(t, b.Extend(t.Context(), job, time.Hour))
+	require.ErrorIs(t, b.Vanished(t.Context(), job.Letter, gone), deadletter.ErrStaleLease)
+	require.NotNil(t, b.letter(ref).Lease)
+	require.NoError(t, b.Vanished(t.Context(), b.letter(ref), gone))
+	require.Equal(t, chain.Poison, b.letter(ref).Disposition)
 }

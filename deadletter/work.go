@@ -45,6 +45,19 @@ func (q *Queue) Settled(ctx context.Context, ref chain.Digest, lease uint64) (r 
 	return Receipt{}, "", ErrStaleLease
 }
 
+// Vanished records that the worker of a lease is gone and that the payload has taken it down; b.Crash is the evidence.
+// Errors: ErrStaleLease, also if the lease was extended since leased was read: its worker was heard of meanwhile.
+func (q *Queue) Vanished(ctx context.Context, leased chain.Letter, b Breakdown) error {
+	r, err := q.outcome(ctx, Job{Letter: leased}, func(l chain.Letter, _ *view) (chain.Event, error) {
+		if l.Lease.Until.After(leased.Lease.Until) {
+			return chain.Event{}, ErrStaleLease
+		}
+		return q.failed(l, b, testimony{}), nil
+	})
+	q.count(r)
+	return err
+}
+
 // Completed tells whether r is the receipt of a completion rather than of a failure: a report that contradicts another one
 // was completed too, and waits for a person.
 func (r Receipt) Completed() bool {

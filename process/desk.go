@@ -40,6 +40,7 @@ type Desk struct {
 	last  time.Time  // look at the leases
 	hands map[uint64]*hand
 	taken map[chain.Digest]uint64 // size of the log, at which it shows that the letter is leased
+	given map[string]int          // leases of a worker that are being recorded; alone for one that must run alone
 }
 
 // hand is a lease that is watched, by the seq of its attempt event.
@@ -50,6 +51,7 @@ type hand struct {
 	over  time.Time // unless it beats before
 	sole  bool      // its worker had no other letter since, and was watched from the beginning
 	named bool      // by its worker, since it was taken; of a lease that was found, nobody knows
+	grows bool      // this process is recording that it goes on
 }
 
 func (h *hand) worker() string { return h.job.Letter.Lease.Worker }
@@ -67,6 +69,7 @@ const (
 	MaxWait    = time.Minute
 	MaxJobs    = 100
 	watchEvery = time.Second
+	alone      = -1
 	beatGrace  = 2 * time.Second // of a beat on its way
 )
 
@@ -75,7 +78,7 @@ func NewDesk(cfg DeskConfig) *Desk {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Desk{cfg: cfg, hands: map[uint64]*hand{}, taken: map[chain.Digest]uint64{}}
+	return &Desk{cfg: cfg, hands: map[uint64]*hand{}, taken: map[chain.Digest]uint64{}, given: map[string]int{}}
 }
 
 // LeaseID names a lease to workers.
@@ -175,8 +178,8 @@ func (d *Desk) take(ctx context.Context, o LeaseOrder) (jobs []deadletter.Job, n
 		if len(jobs) == o.Max || err != nil || ctx.Err() != nil {
 			break
 		}
-		alone := l.Losses > 0
-		if alone && len(jobs) > 0 || !d.may(o.Worker, alone) {
+		lost := l.Losses > 0
+		if lost && len(jobs) > 0 || !d.may(o.Worker, lost) {
 			continue
 		}
 		job, failed := d.lease(ctx, l, o)
@@ -187,7 +190,7 @@ func (d *Desk) take(ctx context.Context, o LeaseOrder) (jobs []deadletter.Job, n
 			break
 		}
 		jobs = append(jobs, job)
-		if alone {
+		if lost {
 			break
 		}
 	}
@@ -231,21 +234,49 @@ func (d *Desk) forgo(letters []chain.Letter) {
 	}
 }
 
-// may tells whether the worker can have another letter: one that must run alone goes to who has none, and who has such a
-// one gets no other.
-func (d *Desk) may(w Worker, alone bool) bool {
+// may tells whether the worker can have another letter, and then counts it as given until lease has recorded it: one that
+// was lost goes to who has none, and who has such a one gets no other.
+func (d *Desk) may(w Worker, lost bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	given := d.given[w.token()]
+	if given == alone || lost && given > 0 {
+		return false
+	}
 	for _, h := range d.hands {
-		if h.worker() == w.token() && (alone || h.job.Letter.Lease.Alone) {
+		if h.worker() == w.token() && (lost || h.job.Letter.Lease.Alone) {
 			return false
 		}
+	}
+	if d.given[w.token()]++; lost {
+		d.given[w.token()] = alone
 	}
 	return true
 }
 
+// recorded ends what may began.
+func (d *Desk) recorded(w Worker) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.given[w.token()]--; d.given[w.token()] <= 0 {
+		delete(d.given, w.token())
+	}
+}
+
+// watch notes a lease. Whoever has several is blamed for none of them.
+func (d *Desk) watch(h *hand) {
+	lease := h.job.Letter.Lease.Seq
+	for seq, other := range d.hands {
+		if seq != lease && other.worker() == h.worker() {
+			other.sole, h.sole = false, false
+		}
+	}
+	d.hands[lease] = h
+}
+
 // lease takes the letter for the worker and watches it. The lease is not forgotten if ctx ends half-way.
 func (d *Desk) lease(ctx context.Context, l chain.Letter, o LeaseOrder) (deadletter.Job, error) {
+	defer d.recorded(o.Worker)
 	asking, cancel := lasting(ctx)
 	defer cancel()
 	job, err := d.cfg.Queue.Lease(asking, l.Ref, o.Worker.token(), o.For)
@@ -256,12 +287,7 @@ func (d *Desk) lease(ctx context.Context, l chain.Letter, o LeaseOrder) (deadlet
 	d.taken[l.Ref] = job.Letter.LastSeq + 1
 	h := &hand{job: job, sole: true}
 	h.keep(job.Letter, time.Now())
-	for _, other := range d.hands {
-		if other.worker() == h.worker() {
-			other.sole, h.sole = false, false
-		}
-	}
-	d.hands[job.Letter.Lease.Seq] = h
+	d.watch(h)
 	d.mu.Unlock()
 	if job.Letter.Lease.Alone && l.Losses == 0 { // it was lost a moment ago
 		return deadletter.Job{}, errors.Join(deadletter.ErrStaleLease, d.giveBack([]deadletter.Job{job}))

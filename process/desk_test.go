@@ -310,10 +310,12 @@ func TestDeskCrowd(t *testing.T) {
 	var mu sync.Mutex
 	got := map[chain.Digest]int{}
 	var crowd sync.WaitGroup
+	var done atomic.Int64
 	for i := range 20 {
 		crowd.Go(func() {
-			for range 10 {
+			for done.Load() < 200 {
 				for _, id := range b.come(d, fmt.Sprint("w", i), 3) {
+					done.Add(1)
 					mu.Lock()
 					got[id.Ref]++
 					mu.Unlock()
@@ -411,5 +413,75 @@ func TestDeskWhileTheLogIsAway(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, b.events("payload")[chain.TypeResolved])
 		stop()
+	})
+}
+
+// A worker that asks twice at once gets nothing beside a letter that must run alone.
+func TestDeskAsksTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &chaintest.Log{}
+		log.Fail = func([][]byte) (bool, error) { time.Sleep(100 * time.Millisecond); return false, nil }
+		b := newBenchOver(t, log, blob.Config{})
+		d, _ := b.desk()
+		b.ingest("lost")
+		b.ingest("beside")
+		time.Sleep(time.Second)
+		for _, id := range b.come(d, "gone", 2) {
+			_, err := d.Heartbeat(t.Context(), "app", id)
+			require.NoError(t, err)
+			if id.Ref == chain.Sum([]byte("beside")) {
+				_, err = d.Complete(t.Context(), "app", id, "", "", nil)
+				require.NoError(t, err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, uint64(1), b.letter("lost").Losses)
+		b.ingestMany("new", 10)
+		time.Sleep(time.Second)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { b.come(d, "a", 1) })
+		}
+		both.Wait()
+		held := 0
+		for _, l := range b.letters() {
+			if l.Lease != nil {
+				held++
+			}
+		}
+		require.True(t, held == 1 || b.letter("lost").Lease == nil)
+	})
+}
+
+// That this process itself records that a lease goes on is no sign of another one, however long that takes.
+func TestDeskSlowExtension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &chaintest.Log{}
+		var b *bench
+		extending, slow := false, false
+		log.Fail = func([][]byte) (bool, error) {
+			switch {
+			case slow:
+				slow = false
+				time.Sleep(5 * time.Second)
+			case extending:
+				extending, slow = false, true
+				go b.ingest("beside")
+				time.Sleep(10 * time.Millisecond)
+			}
+			return false, nil
+		}
+		b = newBenchOver(t, log, blob.Config{})
+		d, _ := b.desk()
+		b.ingest("fatal")
+		time.Sleep(time.Second)
+		id := b.come(d, "a", 1)[0]
+		time.Sleep(40 * time.Second)
+		extending = true
+		_, err := d.Heartbeat(t.Context(), "app", id)
+		require.NoError(t, err)
+		require.False(t, slow, "the lease was seen in the log while its extension was not over")
+		time.Sleep(3 * time.Minute)
+		require.Equal(t, chain.Poison, b.letter("fatal").Disposition)
 	})
 }

@@ -37,7 +37,8 @@ func (d *Desk) look(ctx context.Context, now time.Time) error {
 }
 
 // gone are the leases whose time is over. Leases that were not known are watched from now on, for their whole length: while
-// this process was not there, nobody could beat. What another instance extended goes on.
+// this process was not there, nobody could beat. What another instance extended goes on; its worker was heard of there, and
+// not all of that is known here.
 func (d *Desk) gone(leased []chain.Letter, now time.Time) (over []hand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,10 +50,13 @@ func (d *Desk) gone(leased []chain.Letter, now time.Time) (over []hand) {
 		h := d.hands[seq]
 		if h == nil {
 			h = &hand{job: deadletter.Job{Letter: l, LogID: d.cfg.Queue.LogID()}, named: true}
-			d.hands[seq] = h
-		}
-		if l.Lease.Until.After(h.until) {
 			h.keep(l, now)
+			h.half = now // that it is heard of here is news to the others
+			d.watch(h)
+		}
+		if l.Lease.Until.After(h.until) && !h.grows {
+			h.keep(l, now)
+			h.named, h.sole = true, false
 		}
 		if now.After(h.over.Add(beatGrace)) {
 			over = append(over, *h)
@@ -85,7 +89,7 @@ func (d *Desk) lose(ctx context.Context, h hand) error {
 	if !h.sole {
 		return d.cfg.Queue.Lose(ctx, h.job.Letter, chain.LostWorker)
 	}
-	_, err := d.cfg.Queue.FailJob(ctx, h.job, deadletter.Breakdown{Stage: chain.StageParse, Crash: evidenceVanished, Rules: rules,
+	err := d.cfg.Queue.Vanished(ctx, h.job.Letter, deadletter.Breakdown{Stage: chain.StageParse, Crash: evidenceVanished, Rules: rules,
 		Summary: "its worker had nothing else and was not heard of again"})
 	if err == nil {
 		d.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "a worker vanished: its letter is quarantined", slog.String("payload_ref", h.job.Letter.Ref.String()),

@@ -12,9 +12,28 @@ import (
 	"github.com/holdfast-dvir/holdfast/deadletter"
 )
 
-// held is the job of a lease that is in force and the worker's. Errors: ErrNotFound, ErrStaleLease.
-func (d *Desk) held(ctx context.Context, actor string, id LeaseID) (deadletter.Job, error) {
+// newsFor is how long a lease that another instance gave may take to be known here.
+const newsFor = 2 * time.Second
+
+// known is the job of a lease that is in force. One that stands further on in the log than this process has read is waited
+// for. Errors: ErrNotFound, ErrStaleLease.
+func (d *Desk) known(ctx context.Context, id LeaseID) (deadletter.Job, error) {
+	ahead := id.Seq >= d.cfg.State.Tip().Size
 	job, err := d.cfg.Queue.Held(ctx, id.Ref, id.Seq)
+	if !ahead || !errors.Is(err, deadletter.ErrStaleLease) && !errors.Is(err, deadletter.ErrNotFound) {
+		return job, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, newsFor)
+	defer cancel()
+	if d.cfg.State.Wait(waiting, id.Seq) != nil {
+		return deadletter.Job{}, err
+	}
+	return d.cfg.Queue.Held(ctx, id.Ref, id.Seq)
+}
+
+// held is known of a lease that is the worker's. Errors: ErrNotFound, ErrStaleLease.
+func (d *Desk) held(ctx context.Context, actor string, id LeaseID) (deadletter.Job, error) {
+	job, err := d.known(ctx, id)
 	if err == nil && !strings.HasPrefix(job.Letter.Lease.Worker, Worker{Actor: actor}.prefix()) {
 		err = deadletter.ErrStaleLease
 	}
@@ -26,10 +45,14 @@ func (d *Desk) held(ctx context.Context, actor string, id LeaseID) (deadletter.J
 	return job, err
 }
 
-// Payload opens the bytes of a leased letter, verified as they are read. The caller closes the reader.
+// Payload opens the bytes of a leased letter, verified as they are read. The caller closes the reader. Who comes for them is
+// as alive as with a heartbeat.
 // Errors: ErrNotFound, ErrStaleLease, errors of the store.
 func (d *Desk) Payload(ctx context.Context, actor string, id LeaseID) (chain.Letter, io.ReadCloser, error) {
 	job, err := d.held(ctx, actor, id)
+	if err == nil {
+		_, err = d.alive(ctx, id, job)
+	}
 	if err != nil {
 		return chain.Letter{}, nil, err
 	}
@@ -45,6 +68,11 @@ func (d *Desk) Heartbeat(ctx context.Context, actor string, id LeaseID) (time.Ti
 	if err != nil {
 		return time.Time{}, err
 	}
+	return d.alive(ctx, id, job)
+}
+
+// alive gives the lease its whole length from now on, and answers until when that is.
+func (d *Desk) alive(ctx context.Context, id LeaseID, job deadletter.Job) (until time.Time, err error) {
 	length := job.Letter.Lease.Length()
 	if d.beat(id.Seq, job, length) {
 		err = d.extend(ctx, id.Seq, job, length)
@@ -62,12 +90,13 @@ func (d *Desk) beat(lease uint64, job deadletter.Job, length time.Duration) (ext
 	now := time.Now()
 	h := d.hands[lease]
 	if h == nil {
-		h = &hand{named: true}
+		h = &hand{job: job}
 		h.keep(job.Letter, now)
 		h.half = now // what is left of the recorded time is not known here
-		d.hands[lease] = h
+		d.watch(h)
 	}
 	h.over, h.named = now.Add(length), true
+	h.grows = h.grows || !now.Before(h.half)
 	return !now.Before(h.half)
 }
 
@@ -95,6 +124,7 @@ func (d *Desk) mine(ctx context.Context, actor string, id LeaseID) (deadletter.J
 
 // extend records that the lease goes on.
 func (d *Desk) extend(ctx context.Context, lease uint64, job deadletter.Job, length time.Duration) error {
+	defer d.extended(lease)
 	if err := d.cfg.Queue.Extend(ctx, job, length); err != nil {
 		return err
 	}
@@ -108,6 +138,14 @@ func (d *Desk) extend(ctx context.Context, lease uint64, job deadletter.Job, len
 		h.keep(renewed.Letter, time.Now())
 	}
 	return nil
+}
+
+func (d *Desk) extended(lease uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := d.hands[lease]; h != nil {
+		h.grows = false
+	}
 }
 
 // Complete records that the payload was processed, see Delivered for what is told of it. Who completes the same lease again
