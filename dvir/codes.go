@@ -51,6 +51,13 @@ const (
 	codeTypeMismatch    = "parse.type_mismatch"
 	codeUnsupported     = "parse.unsupported_format"
 	codeCharset         = "parse.charset"
+	codeGzipTruncated   = "parse.gzip_truncated"
+	codeGzipChecksum    = "parse.gzip_checksum"
+	codeArchiveInvalid  = "parse.archive_invalid"
+	codeArchivePath     = "parse.archive_path"
+	codeMultipart       = "parse.multipart_truncated"
+	codeDoctype         = "parse.xml_doctype_forbidden"
+	codeXMLSyntax       = "parse.xml_syntax"
 	codeSyntax          = "parse.json_syntax"
 	codeTruncated       = "parse.json_truncated"
 	codeExpansion       = "parse.expansion_limit"
@@ -108,19 +115,19 @@ var codes = []CodeInfo{
 	{codeTypeMismatch, Exception, Human, "the bytes are of another kind than declared"},
 	{codeUnsupported, Exception, AfterFix, "a format or shape that no reader of this version knows"},
 	{codeCharset, Exception, AfterFix, "text that is not valid UTF-8"},
-	{"parse.gzip_truncated", Exception, Resend, "the compressed stream ends early"},
-	{"parse.gzip_checksum", Exception, Resend, "the compressed stream fails its checksum"},
-	{"parse.archive_invalid", Exception, Human, "the archive contradicts itself"},
-	{"parse.archive_path", Exception, Human, "an archive member leaves its folder"},
+	{codeGzipTruncated, Exception, Resend, "the compressed stream ends early"},
+	{codeGzipChecksum, Exception, Resend, "the compressed stream fails its checksum"},
+	{codeArchiveInvalid, Exception, Human, "the archive contradicts itself"},
+	{codeArchivePath, Exception, Human, "an archive member leaves its folder"},
 	{codeExpansion, Exception, Human, "expands beyond the limits: of bytes, or of values in a document"},
-	{"parse.multipart_truncated", Exception, Resend, "the multipart body lacks its end"},
+	{codeMultipart, Exception, Resend, "the multipart body lacks its end"},
 	{"parse.pdf_encrypted", Exception, Human, "the PDF is encrypted"},
 	{"parse.pdf_truncated", Exception, Resend, "the PDF lacks its end"},
 	{"parse.pdf_xref", Exception, Human, "the cross references of the PDF are wrong"},
 	{"parse.no_text", Exception, Human, "a page without text"},
 	{"parse.csv_field_count", Exception, AfterFix, "rows do not fit the header or the mapping"},
-	{"parse.xml_doctype_forbidden", Exception, Resend, "XML with a document type declaration"},
-	{"parse.xml_syntax", Exception, Resend, "XML that is not well formed"},
+	{codeDoctype, Exception, Resend, "XML with a document type declaration"},
+	{codeXMLSyntax, Exception, Resend, "XML that is not well formed"},
 	{codeDepth, Exception, Resend, "nested deeper than the limit"},
 	{codeTruncated, Exception, Resend, "the JSON text ends early"},
 	{codeSyntax, Exception, Resend, "not JSON"},

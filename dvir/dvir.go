@@ -49,7 +49,7 @@ import (
 
 // Version names the rules by which this package judges. It is stored with outcomes and
 // changes whenever the same input could be judged otherwise.
-const Version = "dvir/1"
+const Version = "dvir/2"
 
 // Input is one payload with what is known of its delivery.
 type Input struct {

@@ -2,6 +2,7 @@ package dvir
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -16,6 +17,9 @@ type source struct {
 	tree   any    // the body as JSON, when it is
 	fault  *fault // why it is not
 	looked bool
+	markup *element // the body as XML, when it is
+	broken string   // the code of why it is not
+	wraps  int      // containers around it
 }
 
 // reading is what a reader makes of a source: a canonical report, or findings that say
@@ -28,26 +32,33 @@ type reading struct {
 // A reader handles one kind of input, or declines (false) what is not of its kind.
 type reader func(*source) (reading, bool)
 
-// readers are asked in order; the first that does not decline decides, and the last never
+// readers are asked in order: the first that does not decline decides, and the last never
 // declines. A new format is a file with a reader and a line here: bytes of other formats
 // before readMalformed, JSON of other shapes before readForeign.
-var readers = []reader{
-	readEmpty,
-	readEncoded,
-	readHTML,
-	readMismatch,
-	readOtherFormat,
-	readWideText,
-	readMalformed,
-	readDoubleEncoded,
-	readList,
-	readCanonical,
-	readForeign,
+func readers() []reader {
+	return []reader{
+		readEmpty,
+		readGzip,
+		readEncoded,
+		readHTML,
+		readMismatch,
+		readArchive,
+		readMultipart,
+		readMarkup,
+		readOtherFormat,
+		readWideText,
+		readMalformed,
+		readDoubleEncoded,
+		readList,
+		readCanonical,
+		readForeign,
+	}
 }
 
-func read(in Input) reading {
-	s := newSource(in)
-	for _, r := range readers {
+func read(in Input) reading { return readSource(newSource(in, 0)) }
+
+func readSource(s *source) reading {
+	for _, r := range readers() {
 		if got, ok := r(s); ok {
 			return got
 		}
@@ -57,7 +68,7 @@ func read(in Input) reading {
 
 func refuse(code string) reading { return reading{findings: []Finding{{Code: code}}} }
 
-func newSource(in Input) *source {
+func newSource(in Input, wraps int) *source {
 	media, _, _ := strings.Cut(in.ContentType, ";")
 	body, marked := bytes.CutPrefix(in.Data, []byte("\ufeff"))
 	return &source{
@@ -66,6 +77,7 @@ func newSource(in Input) *source {
 		body:   body,
 		marked: marked,
 		format: sniff(body),
+		wraps:  wraps,
 	}
 }
 
@@ -184,16 +196,16 @@ func readEmpty(s *source) (reading, bool) {
 	return refuse(codeEmpty), len(bytes.TrimSpace(s.body)) == 0
 }
 
-// readEncoded meets compressed bytes: declared as content encoding or type they await a
-// reader that inflates, undeclared they are the sender's mistake.
+// readEncoded meets compressed bytes that nothing here unpacks, or that are compressed undeclared, which is the sender's
+// mistake.
 func readEncoded(s *source) (reading, bool) {
-	encoding := strings.ToLower(strings.TrimSpace(s.ContentEncoding))
 	switch {
-	case encoding != "" && encoding != "identity":
+	case s.encoding() != "":
 		return refuse(codeUnsupported), true
-	case s.format == formatGzip && s.declared() == formatGzip:
-		return refuse(codeUnsupported), true
-	case s.format == formatGzip || s.format == formatPacked:
+	case s.format == formatGzip:
+		_, code := inflate(s.Data)
+		return refuse(cmp.Or(code, codeCompressed)), true // what is damaged as well helps nobody once it is declared
+	case s.format == formatPacked:
 		return refuse(codeCompressed), true
 	}
 	return reading{}, false
@@ -216,9 +228,9 @@ func readMismatch(s *source) (reading, bool) {
 // readOtherFormat meets formats that have no reader yet, known by their bytes or by their
 // declared type, and undeclared bytes that do not even begin like JSON.
 func readOtherFormat(s *source) (reading, bool) {
-	foreign := slices.Contains([]format{formatPDF, formatArchive, formatXML, formatImage}, s.format) ||
-		slices.Contains([]format{formatPDF, formatArchive, formatXML, formatImage, formatGzip}, s.declared()) ||
-		s.media == "text/csv" || s.media == "application/csv" || strings.HasPrefix(s.media, "multipart/")
+	foreign := slices.Contains([]format{formatPDF, formatImage}, s.format) ||
+		slices.Contains([]format{formatPDF, formatArchive, formatXML, formatImage}, s.declared()) ||
+		s.media == "text/csv" || s.media == "application/csv"
 	shapeless := s.declared() != formatJSON && s.format == formatUnknown
 	return refuse(codeUnsupported), foreign || shapeless
 }

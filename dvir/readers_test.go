@@ -1,6 +1,9 @@
 package dvir_test
 
 import (
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -23,6 +26,70 @@ func wide(text []byte, little bool) []byte {
 		}
 	}
 	return out
+}
+
+// packed is text in gzip.
+func packed(text string) string {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, _ = z.Write([]byte(text))
+	_ = z.Close()
+	return out.String()
+}
+
+// flipped has a bit turned at a place, counted from the end if it is negative.
+func flipped(text string, at int) string {
+	out := []byte(text)
+	out[(at+len(out))%len(out)] ^= 1
+	return string(out)
+}
+
+// zipped is an archive of names and what they hold.
+func zipped(members ...string) string {
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	for i := 0; i < len(members); i += 2 {
+		w, err := z.Create(members[i])
+		if err == nil {
+			_, _ = w.Write([]byte(members[i+1]))
+		}
+	}
+	_ = z.Close()
+	return out.String()
+}
+
+// form is a multipart body of media types and what the parts hold.
+func form(parts ...string) string {
+	var out strings.Builder
+	for i := 0; i < len(parts); i += 2 {
+		out.WriteString("--x\r\nContent-Disposition: form-data; name=\"p\"\r\n")
+		if parts[i] != "" {
+			out.WriteString("Content-Type: " + parts[i] + "\r\n")
+		}
+		out.WriteString("\r\n" + parts[i+1] + "\r\n")
+	}
+	return out.String() + "--x--\r\n"
+}
+
+// TestUnpacked holds that a report is the same whatever it comes in.
+func TestUnpacked(t *testing.T) {
+	report := string(vary(t, plain))
+	const png = "\x89PNG\r\n\x1a\n\x00\x00"
+	bare := newProcessor(t, dvir.Config{}).Process(jsonInput([]byte(report)), nil)
+	require.Equal(t, dvir.Admit, bare.Outcome)
+	for name, in := range map[string]dvir.Input{
+		"gzip as content encoding": {Data: []byte(packed(report)), ContentType: "application/json", ContentEncoding: "GZIP"},
+		"gzip as type":             {Data: []byte(packed(report)), ContentType: "application/gzip"},
+		"gzip in two members":      {Data: []byte(packed(report[:99]) + packed(report[99:])), ContentEncoding: "gzip"},
+		"zip":                      {Data: []byte(zipped("out/", "", "out/report.json", report, "__MACOSX/report.json", "x"))},
+		"zip with a picture":       {Data: []byte(zipped("scan.png", png, "report.json", report)), ContentType: "application/zip"},
+		"zip in gzip":              {Data: []byte(packed(zipped("report", report))), ContentType: "application/gzip"},
+		"multipart":                {Data: []byte(form("", "a field", "application/json", report, "image/png", png)), ContentType: "multipart/form-data; boundary=x"},
+	} {
+		in.ReceivedAt = noon
+		r := newProcessor(t, dvir.Config{}).Process(in, nil)
+		require.Equal(t, bare, r, name)
+	}
 }
 
 func TestReaders(t *testing.T) {
@@ -52,12 +119,21 @@ func TestReaders(t *testing.T) {
 		{"page as a PDF", "<html>", "application/pdf", "", "ingest.html_instead_of_data"},
 		{"page as a page", "<head>", "text/html; charset=utf-8", "", "ingest.html_instead_of_data"},
 
-		{"gzip undeclared", gzipped, data, "", "parse.undeclared_compression"},
-		{"gzip of no type", gzipped, "", "", "parse.undeclared_compression"},
-		{"gzip, encoding identity", gzipped, data, "identity", "parse.undeclared_compression"},
+		{"gzip undeclared", packed("{}"), data, "", "parse.undeclared_compression"},
+		{"gzip of no type", packed("{}"), "", "", "parse.undeclared_compression"},
+		{"gzip, encoding identity", packed("{}"), data, "identity", "parse.undeclared_compression"},
+		{"cut gzip undeclared", gzipped, data, "", "parse.gzip_truncated"},
 		{"zstd undeclared", "\x28\xb5\x2f\xfd\x00", data, "", "parse.undeclared_compression"},
-		{"gzip as content encoding", gzipped, data, "gzip", "parse.unsupported_format"},
-		{"gzip as type", gzipped, "application/gzip", "", "parse.unsupported_format"},
+		{"cut gzip as content encoding", gzipped, data, "gzip", "parse.gzip_truncated"},
+		{"cut gzip as type", gzipped, "application/gzip", "", "parse.gzip_truncated"},
+		{"gzip as content encoding of nothing known", packed("hello"), "", "gzip", "parse.unsupported_format"},
+		{"gzip of a page", packed("<html>"), data, "x-gzip", "ingest.html_instead_of_data"},
+		{"gzip of nothing", packed(""), data, "gzip", "parse.empty_body"},
+		{"unpacked on the way", string(report), data, "gzip", "parse.type_mismatch"},
+		{"gzip and more", packed("{}") + "more", data, "gzip", "parse.trailing_data"},
+		{"gzip with a flipped byte", flipped(packed(string(report)), -3), data, "gzip", "parse.gzip_checksum"},
+		{"gzip with broken blocks", flipped(packed(string(report)), 12), data, "gzip", "parse.gzip_checksum"},
+		{"gzip twice", packed(packed(string(report))), data, "gzip", "parse.undeclared_compression"},
 		{"brotli as content encoding", "\x0b\x02", data, "br", "parse.unsupported_format"},
 
 		{"PNG as PDF", png, "application/pdf", "", "parse.type_mismatch"},
@@ -72,12 +148,37 @@ func TestReaders(t *testing.T) {
 		{"zlib undeclared", "\x78\x9c\xcb\x48", data, "", "parse.undeclared_compression"},
 		{"XHTML page", "<?xml version='1.0'?><!DOCTYPE html><html>", "text/xml", "", "ingest.html_instead_of_data"},
 		{"UTF-32 without a mark", "\x00\x00\x00{\x00\x00\x00}", data, "", "parse.charset"},
-		{"zip as bytes", "PK\x03\x04", "application/octet-stream", "", "parse.unsupported_format"},
+		{"cut zip as bytes", "PK\x03\x04", "application/octet-stream", "", "parse.archive_invalid"},
+		{"zip with a way out", zipped("../report.json", string(report)), "application/zip", "", "parse.archive_path"},
+		{"zip with a root", zipped("/etc/report.json", string(report)), "application/zip", "", "parse.archive_path"},
+		{"zip with a drive", zipped("c:report.json", string(report)), "application/zip", "", "parse.archive_path"},
+		{"zip with another way out", zipped("a\\..\\..\\b.json", string(report)), "application/zip", "", "parse.archive_path"},
+		{"empty zip", zipped(), "application/zip", "", "parse.empty_body"},
+		{"zip of folders", zipped("reports/", ""), "application/zip", "", "parse.empty_body"},
+		{"zip of two", zipped("a.json", string(report), "b.json", string(report)), "application/zip", "", "parse.unsupported_format"},
+		{"zip of a page", zipped("report.json", "<html>"), "", "", "ingest.html_instead_of_data"},
+		{"zip of a picture", zipped("scan.png", png), "", "", "parse.unsupported_format"},
+		{"zip of a picture by another name", zipped("scan.json", png), "", "", "parse.type_mismatch"},
+		{"zip in zip in zip in zip", zipped("a", zipped("a", zipped("a", zipped("a", string(report))))), "", "", "parse.expansion_limit"},
 		{"XML", "<?xml version='1.0'?><inspinfo/>", "text/xml", "", "parse.unsupported_format"},
 		{"XML as JSON", "<inspinfo/>", data, "", "parse.unsupported_format"},
 		{"CSV", "a,b\n1,2\n", "text/csv", "", "parse.unsupported_format"},
 		{"CSV as text", "a,b\n1,2\n", "text/plain", "", "parse.unsupported_format"},
-		{"multipart", "--x\r\n", "multipart/form-data; boundary=x", "", "parse.unsupported_format"},
+		{"cut multipart", "--x\r\n", "multipart/form-data; boundary=x", "", "parse.multipart_truncated"},
+		{"multipart without a boundary", "--x\r\n", "multipart/form-data", "", "parse.unsupported_format"},
+		{"multipart of nothing", "--x--\r\n", "multipart/form-data; boundary=x", "", "parse.empty_body"},
+		{"multipart of fields", form("", "text"), "multipart/form-data; boundary=x", "", "parse.empty_body"},
+		{"multipart of two", form(data, string(report), data, string(report)), "multipart/form-data; boundary=x", "", "parse.unsupported_format"},
+		{"multipart of a cut report", form(data, "{"), "multipart/form-data; boundary=x", "", "parse.json_truncated"},
+		{"XML with a type", "<?xml version='1.0'?><!DOCTYPE a SYSTEM 'x'><a/>", "text/xml", "", "parse.xml_doctype_forbidden"},
+		{"XML with two roots", "<a/><b/>", "text/xml", "", "parse.xml_syntax"},
+		{"XML and text", "<a/>b", "text/xml", "", "parse.xml_syntax"},
+		{"cut XML", "<a><b>", "text/xml", "", "parse.xml_syntax"},
+		{"XML with an unknown entity", "<a>&b;</a>", "text/xml", "", "parse.xml_syntax"},
+		{"XML of another charset", "<?xml version='1.0' encoding='EBCDIC-CP-US'?><a/>", "text/xml", "", "parse.charset"},
+		{"XML in Latin-1 undeclared", "<a>caf\xe9</a>", "text/xml", "", "parse.charset"},
+		{"XML in Latin-1", "<?xml version='1.0' encoding='ISO-8859-1'?><a>caf\xe9 \x80</a>", "text/xml", "", "parse.unsupported_format"},
+		{"deep XML", strings.Repeat("<a>", 100) + strings.Repeat("</a>", 100), "text/xml", "", "parse.expansion_limit"},
 
 		{"UTF-16LE", "\xff\xfe" + string(wide(report, true)), data, "", "parse.charset"},
 		{"UTF-16BE", "\xfe\xff" + string(wide(report, false)), data, "", "parse.charset"},
