@@ -65,6 +65,13 @@ func (l *logs) String() string {
 }
 
 func newBench(t *testing.T, change ...func(*web.Config)) *bench {
+	b := newQuietBench(t, change...)
+	b.serve()
+	return b
+}
+
+// newQuietBench has no listener.
+func newQuietBench(t *testing.T, change ...func(*web.Config)) *bench {
 	b := &bench{t: t, log: &chaintest.Log{}, backend: &blobtest.Memory{}, secrets: map[web.Role]string{}, logs: &logs{}}
 	store, err := blob.NewStore(b.backend, blob.Config{MaxSize: limit})
 	require.NoError(t, err)
@@ -88,7 +95,6 @@ func newBench(t *testing.T, change ...func(*web.Config)) *bench {
 	for _, c := range change {
 		c(&b.config)
 	}
-	b.serve()
 	return b
 }
 

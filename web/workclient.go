@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/holdfast-dvir/holdfast/chain"
@@ -81,25 +82,27 @@ const codeRefused = "parse.bad_output"
 
 const (
 	workWait  = 30               // seconds that a request for work waits
-	tellFor   = 30 * time.Second // an outcome is told again for so long while the service is away
+	askFor    = 30 * time.Second // beyond that, until a request counts as lost
+	stopFor   = 30 * time.Second // an outcome is told again for so long after the worker was to stop
 	tellPause = time.Second
 	maxPause  = 30 * time.Second // between requests to a service that is away
 )
 
 // Work takes letters one at a time, with heartbeats, and has handle work on them until ctx is done; what is being worked on
-// then is given back. A service that is away is asked again. The error is a *Problem that asking again does not help.
+// then is given back. A service that is away is asked again, and told of outcomes when it is back. The error is a *Problem
+// that asking again does not help.
 func (c *Client) Work(ctx context.Context, o WorkOrder, handle WorkFunc) error {
 	o.Max, o.WaitSeconds, o.LeaseSeconds = 1, workWait, cmp.Or(o.LeaseSeconds, 60)
 	every := time.Duration(o.LeaseSeconds) * time.Second / 3
 	for pause := tellPause; ctx.Err() == nil; {
-		work, err := c.Lease(ctx, o)
+		work, err := c.come(ctx, o)
 		for _, w := range work {
 			err = errors.Join(err, c.workOn(ctx, w, every, handle))
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		if p, refused := errors.AsType[*Problem](err); refused && p.Status < 500 && p.Kind() != KindLease && p.Status != http.StatusTooManyRequests {
+		if p, refused := errors.AsType[*Problem](err); refused && p.final() && p.Kind() != KindLease {
 			return p
 		}
 		if err == nil {
@@ -112,6 +115,15 @@ func (c *Client) Work(ctx context.Context, o WorkOrder, handle WorkFunc) error {
 	return nil
 }
 
+// final tells whether the same request would be refused again.
+func (p *Problem) final() bool { return p.Status < 500 && p.Status != http.StatusTooManyRequests }
+
+func (c *Client) come(ctx context.Context, o WorkOrder) ([]Work, error) {
+	ctx, cancel := context.WithTimeout(ctx, workWait*time.Second+askFor)
+	defer cancel()
+	return c.Lease(ctx, o)
+}
+
 func wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -121,30 +133,38 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// workOn works on one letter. A lease that was lost meanwhile needs nothing more: somebody else has the letter.
+// workOn works on one letter, and beats until its outcome is told or it is given back: a lease that just ends looks as if the
+// letter had taken the worker down. A lease that was lost meanwhile needs nothing more: somebody else has the letter.
 func (c *Client) workOn(stopping context.Context, w Work, every time.Duration, handle WorkFunc) error {
 	ctx, lost := context.WithCancel(stopping)
 	defer lost()
-	beating := make(chan struct{})
-	go func() {
-		defer close(beating)
-		c.beat(ctx, w, every, lost)
-	}()
+	telling, told := outlasting(stopping, stopFor)
+	var beating sync.WaitGroup
+	beating.Go(func() { c.beat(telling, w, every, lost) })
+	defer beating.Wait()
+	defer told()
 	payload, err := c.WorkPayload(ctx, w)
 	var done Done
 	if err == nil {
 		done, err = handle(ctx, w, payload)
 	}
 	if err == nil {
-		err = c.tell(context.WithoutCancel(stopping), w, done)
-	} else {
-		giving, cancel := context.WithTimeout(context.WithoutCancel(stopping), tellFor)
-		defer cancel()
-		err = errors.Join(err, c.Release(giving, w.Lease))
+		err = c.tell(telling, w, done)
 	}
-	lost()
-	<-beating
-	return err
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, insist(telling, func(ctx context.Context) error { return c.Release(ctx, w.Lease) }))
+}
+
+// outlasting is a context that ends when stopping has been done for d.
+func outlasting(stopping context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(stopping))
+	stop := context.AfterFunc(stopping, func() {
+		wait(ctx, d)
+		cancel()
+	})
+	return ctx, func() { stop(); cancel() }
 }
 
 // beat sends heartbeats until ctx is done. If the lease is over it calls lost.
@@ -153,7 +173,9 @@ func (c *Client) beat(ctx context.Context, w Work, every time.Duration, lost fun
 		if wait(ctx, every); ctx.Err() != nil {
 			return
 		}
-		_, err := c.Heartbeat(ctx, w.Lease)
+		asking, cancel := context.WithTimeout(ctx, every)
+		_, err := c.Heartbeat(asking, w.Lease)
+		cancel()
 		if p, refused := errors.AsType[*Problem](err); refused && p.Status == http.StatusConflict {
 			lost()
 			return
@@ -163,18 +185,26 @@ func (c *Client) beat(ctx context.Context, w Work, every time.Duration, lost fun
 
 // tell tells the outcome until it is taken, or refused for good. A record that is refused is a failure to tell.
 func (c *Client) tell(ctx context.Context, w Work, d Done) error {
-	ctx, cancel := context.WithTimeout(ctx, tellFor)
-	defer cancel()
-	for {
+	err := insist(ctx, func(ctx context.Context) error {
 		_, err := c.Tell(ctx, w.Lease, d)
-		p, refused := errors.AsType[*Problem](err)
-		switch {
-		case refused && d.Failure == nil && (p.Status == http.StatusUnprocessableEntity || p.Status == http.StatusRequestEntityTooLarge):
-			d = Done{Failure: &WorkFailure{Stage: chain.StageParse, ErrorCode: codeRefused, Message: p.Error()}}
-			continue
-		case err == nil, refused && p.Status < 500, ctx.Err() != nil:
+		return err
+	})
+	p, refused := errors.AsType[*Problem](err)
+	if refused && d.Failure == nil && (p.Status == http.StatusUnprocessableEntity || p.Status == http.StatusRequestEntityTooLarge) {
+		return c.tell(ctx, w, Done{Failure: &WorkFailure{Stage: chain.StageParse, ErrorCode: codeRefused, Message: p.Error()}})
+	}
+	return err
+}
+
+// insist asks until the service agrees, or refuses for good, or ctx is done.
+func insist(ctx context.Context, ask func(context.Context) error) error {
+	for pause := tellPause; ; pause = min(2*pause, maxPause) {
+		asking, cancel := context.WithTimeout(ctx, askFor)
+		err := ask(asking)
+		cancel()
+		if p, refused := errors.AsType[*Problem](err); err == nil || refused && p.final() || ctx.Err() != nil {
 			return err
 		}
-		wait(ctx, tellPause)
+		wait(ctx, pause)
 	}
 }
