@@ -60,7 +60,7 @@ type yard struct {
 }
 
 // work has a worker of leases of ten minutes begin; the desk judges it.
-func work(t *testing.T, handle web.WorkFunc) *yard {
+func work(t *testing.T, handle func(*road) web.WorkFunc) *yard {
 	b := newQuietBench(t)
 	y := &yard{bench: b, road: &road{service: web.Handler(b.config)}, end: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.Background())
@@ -76,7 +76,7 @@ func work(t *testing.T, handle web.WorkFunc) *yard {
 	working, stopWork := context.WithCancel(context.Background())
 	y.stop = stopWork
 	running.Go(func() {
-		y.end <- client(web.Worker).Work(working, web.WorkOrder{Worker: "w-1", LeaseSeconds: 600}, handle)
+		y.end <- client(web.Worker).Work(working, web.WorkOrder{Worker: "w-1", LeaseSeconds: 600}, handle(y.road))
 	})
 	t.Cleanup(stopWork)
 	return y
@@ -91,10 +91,11 @@ func (y *yard) now() chain.Letter {
 // An outcome is told when the service is there again.
 func TestWorkOutcomeAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var y *yard
-		y = work(t, func(context.Context, web.Work, []byte) (web.Done, error) {
-			y.set(away)
-			return web.Done{}, nil
+		y := work(t, func(r *road) web.WorkFunc {
+			return func(context.Context, web.Work, []byte) (web.Done, error) {
+				r.set(away)
+				return web.Done{}, nil
+			}
 		})
 		time.Sleep(5 * time.Minute)
 		require.NotNil(t, y.now().Lease)
@@ -109,34 +110,37 @@ func TestWorkOutcomeAfterAnOutage(t *testing.T) {
 // So is that it is given back.
 func TestWorkReleaseAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var y *yard
 		tries := 0
-		y = work(t, func(context.Context, web.Work, []byte) (web.Done, error) {
-			if tries++; tries > 1 {
-				return web.Done{}, nil
+		y := work(t, func(r *road) web.WorkFunc {
+			return func(context.Context, web.Work, []byte) (web.Done, error) {
+				if tries++; tries > 1 {
+					return web.Done{}, nil
+				}
+				r.set(away)
+				return web.Done{}, errors.New("no room on the disk")
 			}
-			y.set(away)
-			return web.Done{}, errors.New("no room on the disk")
 		})
 		time.Sleep(5 * time.Minute)
 		y.set(nil)
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, chain.Resolved, y.now().Disposition)
-		require.Equal(t, 2, tries)
 		y.stop()
 		require.NoError(t, <-y.end)
+		require.Equal(t, 2, tries)
 	})
 }
 
 // A request that is never answered does not end the heartbeats.
 func TestWorkHeartbeatUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		y := work(t, func(ctx context.Context, _ web.Work, _ []byte) (web.Done, error) {
-			select {
-			case <-time.After(time.Hour):
-				return web.Done{}, nil
-			case <-ctx.Done():
-				return web.Done{}, ctx.Err()
+		y := work(t, func(*road) web.WorkFunc {
+			return func(ctx context.Context, _ web.Work, _ []byte) (web.Done, error) {
+				select {
+				case <-time.After(time.Hour):
+					return web.Done{}, nil
+				case <-ctx.Done():
+					return web.Done{}, ctx.Err()
+				}
 			}
 		})
 		var once sync.Once
@@ -156,8 +160,10 @@ func TestWorkHeartbeatUnanswered(t *testing.T) {
 // An outcome that is refused for good ends the work, and leaves no letter to look as if it had taken the worker down.
 func TestWorkOutcomeRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		y := work(t, func(context.Context, web.Work, []byte) (web.Done, error) {
-			return web.Done{Failure: &web.WorkFailure{Stage: "no stage"}}, nil
+		y := work(t, func(*road) web.WorkFunc {
+			return func(context.Context, web.Work, []byte) (web.Done, error) {
+				return web.Done{Failure: &web.WorkFailure{Stage: "no stage"}}, nil
+			}
 		})
 		var refused *web.Problem
 		require.ErrorAs(t, <-y.end, &refused)
@@ -172,10 +178,11 @@ func TestWorkOutcomeRefused(t *testing.T) {
 // A worker that is stopped while the service is away does not wait for it for long.
 func TestWorkStoppedInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var y *yard
-		y = work(t, func(context.Context, web.Work, []byte) (web.Done, error) {
-			y.set(away)
-			return web.Done{}, nil
+		y := work(t, func(r *road) web.WorkFunc {
+			return func(context.Context, web.Work, []byte) (web.Done, error) {
+				r.set(away)
+				return web.Done{}, nil
+			}
 		})
 		time.Sleep(time.Minute)
 		y.stop()
