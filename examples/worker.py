@@ -9,11 +9,13 @@ gives back what it is at when it is stopped. Put your own work into the function
 
 import argparse
 import hashlib
+import http.client
 import json
 import os
 import signal
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -39,20 +41,28 @@ def work(job, payload):
     return record
 
 
+class Stopped(BaseException):
+    """The worker is to stop, in the middle of work()."""
+
+
 class Refusal(Exception):
     """The service said no: status, and its problem+json (RFC 9457)."""
 
     def __init__(self, status, problem):
         super().__init__("%d %s" % (status, problem.get("detail") or problem.get("title")))
-        self.status = status
-        self.over = problem.get("type") == "urn:holdfast:problem:lease"
+        self.over = problem.get("type") == "urn:holdfast:problem:lease"  # somebody else has the letter
+        self.final = status < 500 and status != 429  # asking again does not help
+        self.record = status in (413, 422)  # what was sent is at fault
+
+
+AWAY = (OSError, http.client.HTTPException)
 
 
 class Holdfast:
     def __init__(self, server, token):
         self.server, self.token = server.rstrip("/"), token
 
-    def call(self, method, path, body=None, timeout=90):
+    def call(self, method, path, body=None, timeout=30):
         request = urllib.request.Request(self.server + path, data=body, method=method)
         request.add_header("Authorization", "Bearer " + self.token)
         if body is not None:
@@ -63,14 +73,9 @@ class Holdfast:
         except urllib.error.HTTPError as error:
             try:
                 problem = json.loads(error.read())
-            except ValueError:
+            except (ValueError, *AWAY):
                 problem = {}
             raise Refusal(error.code, problem) from None
-
-    def post(self, path, body=None):
-        raw = b"" if body is None else json.dumps(body).encode()
-        answer = self.call("POST", path, raw)
-        return json.loads(answer) if answer else None
 
 
 class Worker:
@@ -78,55 +83,107 @@ class Worker:
         self.service, self.lease_seconds = service, lease_seconds
         self.order = {"worker": name, "processors": [processor], "lease_seconds": lease_seconds, "wait_seconds": 5}
         self.stopping = threading.Event()
+        self.working = False
+
+    def stop(self, *_):
+        self.stopping.set()
+        if self.working:
+            self.working = False
+            raise Stopped
 
     def run(self):
         while not self.stopping.is_set():
             try:
-                for job in self.service.post("/v1/work/lease", self.order)["work"]:
+                answer = self.service.call("POST", "/v1/work/lease", json.dumps(self.order).encode())
+                for job in json.loads(answer)["work"]:
                     self.work_on(job)
             except Refusal as refusal:
-                if refusal.status < 500:
+                if refusal.final and not refusal.over:
                     raise
                 self.stopping.wait(5)
-            except OSError:  # the service is away
+            except AWAY:  # the service is away
                 self.stopping.wait(5)
 
     def work_on(self, job):
+        """Beats until the outcome is told: a lease that just ends looks as if the letter had taken the worker down."""
         lease = "/v1/work/" + job["lease"]
         done = threading.Event()
         beating = threading.Thread(target=self.beat, args=(lease, done))
         beating.start()
         try:
-            payload = self.service.call("GET", lease + "/payload")
-            if hashlib.sha256(payload).hexdigest() != job["payload_ref"]:
-                raise OSError("the payload is damaged")
-            if self.stopping.is_set():
-                self.service.post(lease + "/release")
-                return
-            try:
-                record = work(job, payload)
-            except Rejected as error:
-                self.fail(lease, "rule", str(error))
-            except Exception as error:
-                self.fail(lease, type(error).__name__, str(error))
-            else:
-                self.service.call("POST", lease + "/complete", json.dumps(record).encode())
-        except Refusal as refusal:
-            if not refusal.over:  # else the lease was lost meanwhile: somebody else has the letter
-                raise
+            self.tell(lease, *self.outcome(job, lease))
         finally:
             done.set()
             beating.join()
 
-    def fail(self, lease, kind, message):
-        self.service.post(lease + "/fail", {"stage": "parse", "error_type": kind, "message": message})
+    def outcome(self, job, lease):
+        """What is to be told of the letter: the end of the path, and the body."""
+        try:
+            payload = self.service.call("GET", lease + "/payload")
+        except Refusal as refusal:
+            if refusal.over:
+                raise
+            payload = None
+        except AWAY:
+            payload = None
+        if payload is None or hashlib.sha256(payload).hexdigest() != job["payload_ref"]:
+            self.stopping.wait(5)  # not the letter's fault, and not better at once
+            return "release", b""
+        try:
+            return "complete", json.dumps(self.attempt(job, payload)).encode()
+        except Stopped:
+            return "release", b""
+        except Rejected as error:
+            return "fail", failure("rule", error)
+        except Exception as error:
+            return "fail", failure(type(error).__name__, error)
+
+    def attempt(self, job, payload):
+        self.working = True
+        try:
+            if self.stopping.is_set():
+                raise Stopped
+            return work(job, payload)
+        finally:
+            self.working = False
+
+    def tell(self, lease, what, body):
+        try:
+            self.insist("POST", lease + "/" + what, body)
+        except Refusal as refusal:
+            if refusal.over:
+                raise
+            if what == "complete" and refusal.record:
+                self.tell(lease, "fail", failure("rule", refusal))
+                return
+            if what != "release":
+                self.insist("POST", lease + "/release", b"")
+            raise
+
+    def insist(self, method, path, body=None):
+        """Asks until the service agrees, or refuses for good; for half a minute more if the worker is to stop."""
+        left = 30
+        while True:
+            try:
+                return self.service.call(method, path, body)
+            except (Refusal, *AWAY) as error:
+                if left == 0 or isinstance(error, Refusal) and error.final:
+                    raise
+            time.sleep(1)
+            if self.stopping.is_set():
+                left -= 1
 
     def beat(self, lease, done):
-        while not done.wait(self.lease_seconds / 3):
+        every = self.lease_seconds / 3
+        while not done.wait(every):
             try:
-                self.service.post(lease + "/heartbeat")
-            except (Refusal, OSError):
+                self.service.call("POST", lease + "/heartbeat", b"", timeout=every)
+            except (Refusal, *AWAY):
                 pass  # what comes of it shows when the outcome is told
+
+
+def failure(kind, error):
+    return json.dumps({"stage": "parse", "error_type": kind, "message": str(error)[:100000]}).encode()
 
 
 def main():
@@ -138,7 +195,7 @@ def main():
     args = parser.parse_args()
     worker = Worker(Holdfast(args.server, os.environ["HOLDFAST_TOKEN"]), args.name, args.processor, args.lease)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.stopping.set())
+        signal.signal(number, worker.stop)
     worker.run()
 
 

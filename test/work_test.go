@@ -59,16 +59,10 @@ func (s *server) submitText(text string) chain.Digest {
 
 // TestPythonWorker: the example does what its text says, against a real service.
 func TestPythonWorker(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		if os.Getenv("HOLDFAST_REQUIRE_SERVERS") != "" {
-			t.Fatal("python3 is missing")
-		}
-		t.Skip("SKIPPED: python3 is missing")
-	}
+	interpreter := python(t)
 	data := t.TempDir()
 	s := serve(t, data, "--processors", configure(t, pullAll))
-	_, stop := s.worker(s.workerToken(data), python, "../examples/worker.py", "--server", s.url, "--lease", "5", "--name", "python-1")
+	_, stop := s.worker(s.workerToken(data), interpreter, "../examples/worker.py", "--server", s.url, "--lease", "5", "--name", "python-1")
 	good, bad, odd := s.submitText("unit: 17\nresult: safe\n"), s.submitText("no colon\n"), s.submitText("\xff: \xfe\n")
 	l := s.until(good, chain.Resolved)
 	require.Equal(t, uint64(1), l.Attempt)
