@@ -20,7 +20,8 @@ type fold struct {
 	state    *witness // nil when not compared
 	letters  *letters // nil in fast mode
 	objects  *objects // nil when stored bytes are not checked
-	breakAt  uint64   // one more than the last place where the log was found broken; 0: none
+	plans    map[string]chain.Plan
+	breakAt  uint64 // one more than the last place where the log was found broken; 0: none
 	lastTime time.Time
 	backward uint64 // events with a clock behind the one before
 	head     chain.Head
@@ -74,6 +75,7 @@ func (f *fold) take(seq uint64, leaf chain.Digest, r *chain.Record) {
 		f.backward++
 	}
 	f.lastTime = r.Event.At
+	f.planned(r)
 	if !r.Event.Type.OfLetter() {
 		return
 	}
@@ -84,6 +86,25 @@ func (f *fold) take(seq uint64, leaf chain.Digest, r *chain.Record) {
 	}
 	if f.objects != nil {
 		f.objects.take(r, c)
+	}
+}
+
+// planned follows bulk replays to their ends. Where the log is broken, events of theirs may be missing.
+func (f *fold) planned(r *chain.Record) {
+	id := r.Event.Plan
+	if id == "" {
+		return
+	}
+	before := f.plans[id]
+	after := before.Apply(*r)
+	f.plans[id] = after
+	if before.State != chain.PlanRunning || after.State == chain.PlanRunning || f.breakAt > 0 {
+		return
+	}
+	counts := after.Counts
+	if counts.Replayed != before.Counts.Replayed || counts.Parked != before.Counts.Parked || counts.Sum() != after.Terms.Expected {
+		f.find(Plan, r.Seq, fmt.Sprintf("the plan replayed %d letters and parked %d of %d, and ends with other counts",
+			before.Counts.Replayed, before.Counts.Parked, after.Terms.Expected))
 	}
 }
 

@@ -50,6 +50,7 @@ const (
 	Framing   Kind = "framing"                  // a block is not lines of text; nothing after it was read
 	Truncated Kind = "truncated"                // the stored head is beyond the end; Seq is the first event that is gone
 	Identity  Kind = "identity"                 // the genesis event is of another log
+	Plan      Kind = "plan"                     // the counts with which a bulk replay ends are not those of its events
 )
 
 // Kinds of findings about stored bytes. Seq is the first event that names them.

@@ -40,7 +40,7 @@ type Options struct {
 // not be carried through; the report then holds what was found until there.
 func Verify(ctx context.Context, o Options) (Report, error) {
 	var report Report
-	f := &fold{report: &report, want: o}
+	f := &fold{report: &report, want: o, plans: map[string]chain.Plan{}}
 	if !o.Fast {
 		f.letters = &letters{byRef: map[chain.Digest]*custody{}}
 		if o.Store != nil && o.Payloads == AllPayloads {

@@ -131,6 +131,32 @@ func TestLifecycle(t *testing.T) {
 	require.EqualValues(t, 5, firstBad(t, r))
 }
 
+// A bulk replay ends with the counts of its events, or somebody has changed what it did.
+func TestPlanCounts(t *testing.T) {
+	for counts, found := range map[chain.PlanCounts]bool{
+		{Replayed: 1, Skipped: 2}: false, {Replayed: 1, Skipped: 1, Cancelled: 1}: false,
+		{Replayed: 2, Skipped: 1}: true, {Replayed: 1, Parked: 1, Skipped: 1}: true, {Replayed: 1, Skipped: 1}: true,
+	} {
+		h := chaintest.Story(t, "A: dead_letter")
+		seal := func(e chain.Event) {
+			e.At, e.Actor = h.Now, "test"
+			r, err := h.Head.Seal(e)
+			require.NoError(t, err)
+			h.Records, h.Head = append(h.Records, r), r.Head()
+		}
+		seal(chain.Event{Type: chain.TypeReplayPlan, Plan: "p2", Worker: "node-1", Reason: "fixed",
+			Terms: &chain.PlanTerms{Filter: "error_code=parse.schema", Snapshot: 2, Expected: 3, RateMilli: 1000, Targets: []string{"builtin"}}})
+		seal(h.Letters["A"].Next(chain.Event{Type: chain.TypeReplayed, Plan: "p2"}))
+		seal(chain.Event{Type: chain.TypeReplayDone, Plan: "p2", Counts: &counts})
+		r := verify(t, audit.Options{Log: logOf(t, h.Lines(), 2), Head: &h.Head})
+		require.Equal(t, found, !r.OK(), "%+v %v", counts, r.Findings)
+		if found {
+			require.Equal(t, audit.Plan, r.Findings[0].Kind)
+			require.EqualValues(t, 4, firstBad(t, r))
+		}
+	}
+}
+
 // A gap in one letter does not explain a gap in another.
 func TestTwoGaps(t *testing.T) {
 	h := chaintest.Story(t, "A: received; B: received; alert: alert")
