@@ -17,7 +17,7 @@ import (
 func (p *Pool) run(ctx context.Context, t *target, l chain.Letter, worker string) {
 	leave, err := t.gate.enter(ctx)
 	if err != nil {
-		p.done(t, l.Ref, 0, false)
+		p.done(l.Ref, 0, false)
 		return
 	}
 	told, err := p.attempt(ctx, t, l, worker)
@@ -39,7 +39,7 @@ func (p *Pool) run(ctx context.Context, t *target, l chain.Letter, worker string
 	default:
 		p.givenBack(ctx, slog.LevelWarn, l, err)
 	}
-	p.done(t, l.Ref, told.size, err != nil)
+	p.done(l.Ref, told.size, err != nil)
 }
 
 // tell says that a target is down or back; between the two nobody says anything.

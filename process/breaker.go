@@ -9,9 +9,9 @@ import (
 // gate lets letters through to one target, no faster than its rate, and not while it is down. Whoever waits at it holds
 // no lease, so waiting costs no attempt.
 //
-// It opens as a circuit breaker does: when five attempts in a row failed for now, or half of twenty or more within a
-// minute. After a while, which doubles up to a minute, one letter is let through as a probe. If that one is answered,
-// the gate closes and lets 1, 2, 4, ... letters a second through until it is at its rate again.
+// It has a circuit breaker, which opens when five attempts in a row failed for now, or half of twenty or more within a
+// minute. Then nobody passes, until one letter is let through as a probe, after a while that doubles up to a minute. If that
+// one is answered, the breaker closes, and 1, 2, 4, ... letters a second pass until the gate is at its rate again.
 type gate struct {
 	rate float64 // letters begun per second at most; 0 sets no limit
 
@@ -145,7 +145,7 @@ func (p pass) done(v verdict, park time.Duration) (turned bool) {
 	case p.probe:
 		g.probed(now, v)
 	case !g.since.IsZero():
-		// It went through before the gate opened: the probe tells more.
+		// It passed before the breaker opened: the probe tells more.
 	case v == healthy:
 		g.failures = 0
 		g.slot(now).good++
@@ -204,7 +204,7 @@ func (g *gate) trips(now time.Time) bool {
 	return g.failures >= tripInARow || good+failed >= tripFrom && 2*failed >= good+failed
 }
 
-// openSince is since when the gate lets nobody through; zero if it does.
+// openSince is since when the breaker is open; zero if it is not.
 func (g *gate) openSince() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -224,7 +224,7 @@ func sooner(a, b time.Time) time.Time {
 
 // done ends the run of a letter. It may be handed out again as soon as the projection shows what is known of it
 // now; after a fault of ours it waits, longer each time, so that others get their turn.
-func (p *Pool) done(t *target, ref chain.Digest, size uint64, fault bool) {
+func (p *Pool) done(ref chain.Digest, size uint64, fault bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := hold{size: size}
@@ -236,7 +236,9 @@ func (p *Pool) done(t *target, ref chain.Digest, size uint64, fault bool) {
 		delete(p.faults, ref)
 	}
 	p.busy[ref] = h
-	if t.passed {
-		t.rouse()
+	for _, t := range p.targets { // what came of the letter may have sent it to another one
+		if t.passed {
+			t.rouse()
+		}
 	}
 }

@@ -146,6 +146,24 @@ func TestTargetsApart(t *testing.T) {
 	})
 }
 
+// A letter whose outcome sends it to another target goes there at once, also if that one looked for work a moment before.
+func TestLetterChangesTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := newBench(t), &backend{}
+		routes, err := process.NewRoutes([]process.Route{{Stage: chain.StageDispatch, Target: "backend"}}, []string{"builtin", "backend"})
+		require.NoError(t, err)
+		b.ingest("once") // fails at dispatch, for now
+		pool := b.begin(func(c *process.Config) {
+			c.Routes = routes
+			c.Targets = append(c.Targets, process.Target{Name: "backend", Processor: s})
+		})
+		time.Sleep(time.Minute)
+		require.Len(t, s.calls(), 1)
+		require.Equal(t, chain.Resolved, b.letter("once").Disposition)
+		require.Len(t, pool.States(), 2)
+	})
+}
+
 // A target that asks to be left alone for longer than a letter waits is left alone as a whole, for a day at most.
 func TestRetryAfterParksTheTarget(t *testing.T) {
 	for asked, waits := range map[string]time.Duration{"10800": 3 * time.Hour, "999999999": 24 * time.Hour} {
