@@ -46,6 +46,12 @@ const (
 	codeConflict        = "ingest.conflict"
 	codeExactBytes      = "ingest.exact_bytes"
 	codeLogical         = "ingest.logical"
+	codeRateLimited     = "ingest.rate_limited"
+	codeNotReport       = "ingest.not_a_dvir"
+	codeReference       = "normalize.reference_unresolved"
+	codeLookup          = "normalize.vehicle_unidentified"
+	codeSentinel        = "normalize.sentinel_time"
+	codeZone            = "normalize.time_zone_missing"
 	codeEmpty           = "parse.empty_body"
 	codeCompressed      = "parse.undeclared_compression"
 	codeTypeMismatch    = "parse.type_mismatch"
@@ -107,8 +113,8 @@ const (
 var codes = []CodeInfo{
 	{"ingest.auth_expired", Exception, AfterFix, "a sign-in page came instead of data: the credential has expired"},
 	{codeHTML, Exception, Resend, "a web page, whatever the declared type says"},
-	{"ingest.rate_limited", Exception, Resend, "the source answered that it is asked too often"},
-	{"ingest.not_a_dvir", Ignored, None, "a message of a known source that carries no report"},
+	{codeRateLimited, Exception, Resend, "the source answered that it is asked too often"},
+	{codeNotReport, Ignored, None, "a message of a known source that carries no report"},
 	{"ingest.pdf_active_content", Exception, Human, "a PDF that acts when opened"},
 	{codeEmpty, Exception, Resend, "no content"},
 	{codeCompressed, Exception, AfterFix, "compressed bytes without a declaration"},
@@ -144,10 +150,10 @@ var codes = []CodeInfo{
 	{"normalize.lossy_source", Exception, AfterFix, "the source leaves out what a report needs"},
 	{codePrecision, Exception, AfterFix, "an identifier sent as a number too large to survive a 64-bit float"},
 	{"normalize.polarity_ambiguous", Exception, AfterFix, "a yes-or-no field whose meaning the source does not settle"},
-	{"normalize.reference_unresolved", Exception, AfterFix, "references that only the source can resolve"},
-	{"normalize.vehicle_unidentified", Exception, AfterFix, "only the vendor's own vehicle id; the roster must resolve it"},
-	{"normalize.sentinel_time", Exception, AfterFix, "a placeholder where a time belongs"},
-	{"normalize.time_zone_missing", Exception, AfterFix, "local times of a source whose zone the mapping must supply"},
+	{codeReference, Exception, AfterFix, "references that only the source can resolve"},
+	{codeLookup, Exception, AfterFix, "only the vendor's own vehicle id; the roster must resolve it"},
+	{codeSentinel, Exception, AfterFix, "a placeholder where a time belongs"},
+	{codeZone, Exception, AfterFix, "local times of a source whose zone the mapping must supply"},
 	{codeTimeAmbiguous, Exception, Human, "a local time that the zone has twice"},
 	{codeTimeNonexistent, Exception, Human, "a local time that the zone skips"},
 	{codeTimeNoOffset, Exception, AfterFix, "a time without its offset from UTC"},
@@ -163,7 +169,6 @@ var codes = []CodeInfo{
 	{codeBand, Exception, Human, "severity score and band disagree"},
 	{codeDefectUnknown, Exception, AfterFix, "a part code outside the contract and the aliases"},
 	{codeDescription, Exception, Human, "a defect of part OTHER without words"},
-	{codeTimeFuture, Exception, Human, "later than receipt by more than clocks differ"},
 	{codeTextControl, AdmitWithWarning, None, "control or direction-changing characters in a text; noted, never the code of a result"},
 
 	{codeUnidentified, Exception, Human, "nothing identifies the vehicle"},
@@ -182,6 +187,7 @@ var codes = []CodeInfo{
 	{codeSignatureOrder, Exception, Human, "a signature earlier than what it signs"},
 	{codeSignerRole, AdmitWithWarning, None, "a signature by a person or role not meant for it"},
 
+	{codeTimeFuture, Exception, Human, "later than receipt by more than clocks differ"},
 	{codeRoster, Exception, Human, "the VIN belongs to another unit of the fleet"},
 	{codeRollback, Exception, Human, "the odometer is lower than at an earlier report"},
 

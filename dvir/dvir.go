@@ -25,9 +25,9 @@
 //	version of the contract   validate.schema_version
 //	structure                 validate.schema
 //	normalisation and times   normalize.*, validate.time_no_offset, time_implausible
-//	single fields             vin_*, odometer_*, severity_scale, severity_band, defect_*, time_future
+//	single fields             vin_*, odometer_*, severity_scale, severity_band, defect_*
 //	agreement of fields       vehicle_unidentified, signatures, certification, trailers, order
-//	fleet and history         roster_mismatch, odometer_rollback
+//	receipt, fleet, history   time_future, roster_mismatch, odometer_rollback
 //	identity                  ingest.conflict, ingest.exact_bytes, ingest.logical
 //
 // The one finding that never names a result is validate.text_control, a note about

@@ -51,6 +51,7 @@ func readers() []reader {
 		readDoubleEncoded,
 		readList,
 		readCanonical,
+		readVendor,
 		readForeign,
 	}
 }

@@ -201,7 +201,7 @@ func TestReaders(t *testing.T) {
 		{"empty object", `{}`, data, "", "parse.unsupported_format"},
 		{"vendor object", `{"inspection_reports":[]}`, data, "", "parse.unsupported_format"},
 		{"empty list", `[]`, data, "", "parse.unsupported_format"},
-		{"list of words", `["inspection_report_upserted"]`, data, "", "parse.unsupported_format"},
+		{"list of words", `["inspection_report_upserted","hello"]`, data, "", "parse.unsupported_format"},
 		{"list of reports", "[" + string(report) + "]", data, "", "validate.schema"},
 		{"list of ids", `[{"dvir_id":"x"}]`, data, "", "validate.schema"},
 	} {
