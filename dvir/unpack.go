@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
-	"io/fs"
 	"mime"
 	"mime/multipart"
 	"path"
@@ -122,7 +121,8 @@ func readArchive(s *source) (reading, bool) {
 
 // stays tells whether the name of a member leads into the folder of its archive and nowhere else, on any system.
 func stays(name string) bool {
-	return fs.ValidPath(strings.TrimSuffix(name, "/")) && !strings.ContainsAny(name, "\\:\x00")
+	rooted := "/" + strings.TrimSuffix(name, "/")
+	return rooted == path.Clean(rooted) && rooted != "/" && !strings.ContainsAny(name, "\\:\x00")
 }
 
 func members(archive *zip.Reader) (parts []part, code string) {
