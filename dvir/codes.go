@@ -62,6 +62,8 @@ const (
 	codeArchiveInvalid  = "parse.archive_invalid"
 	codeArchivePath     = "parse.archive_path"
 	codeMultipart       = "parse.multipart_truncated"
+	codeFieldCount      = "parse.csv_field_count"
+	codePolarity        = "normalize.polarity_ambiguous"
 	codeDoctype         = "parse.xml_doctype_forbidden"
 	codeXMLSyntax       = "parse.xml_syntax"
 	codeSyntax          = "parse.json_syntax"
@@ -131,7 +133,7 @@ var codes = []CodeInfo{
 	{"parse.pdf_truncated", Exception, Resend, "the PDF lacks its end"},
 	{"parse.pdf_xref", Exception, Human, "the cross references of the PDF are wrong"},
 	{"parse.no_text", Exception, Human, "a page without text"},
-	{"parse.csv_field_count", Exception, AfterFix, "rows do not fit the header or the mapping"},
+	{codeFieldCount, Exception, AfterFix, "rows do not fit the header or the mapping"},
 	{codeDoctype, Exception, Resend, "XML with a document type declaration"},
 	{codeXMLSyntax, Exception, Resend, "XML that is not well formed"},
 	{codeDepth, Exception, Resend, "nested deeper than the limit"},
@@ -149,7 +151,7 @@ var codes = []CodeInfo{
 
 	{"normalize.lossy_source", Exception, AfterFix, "the source leaves out what a report needs"},
 	{codePrecision, Exception, AfterFix, "an identifier sent as a number too large to survive a 64-bit float"},
-	{"normalize.polarity_ambiguous", Exception, AfterFix, "a yes-or-no field whose meaning the source does not settle"},
+	{codePolarity, Exception, AfterFix, "a yes-or-no field whose meaning the source does not settle"},
 	{codeReference, Exception, AfterFix, "references that only the source can resolve"},
 	{codeLookup, Exception, AfterFix, "only the vendor's own vehicle id; the roster must resolve it"},
 	{codeSentinel, Exception, AfterFix, "a placeholder where a time belongs"},

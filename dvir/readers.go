@@ -45,6 +45,7 @@ func readers() []reader {
 		readArchive,
 		readMultipart,
 		readMarkup,
+		readTable,
 		readOtherFormat,
 		readWideText,
 		readMalformed,

@@ -124,10 +124,10 @@ func signature(id, name, role, at string) object {
 
 // odometer is a reading as it is spelled; basis says how its unit is known.
 func odometer(v any, unit, basis string) any {
-	if n, ok := v.(json.Number); ok {
-		return object{"value": n, "unit": unit, "unit_basis": basis}
+	if v == nil {
+		return nil
 	}
-	return nil
+	return object{"value": v, "unit": unit, "unit_basis": basis}
 }
 
 // millis is a time of Unix milliseconds, "" if it is none.

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -17,15 +18,25 @@ type element struct {
 	children []*element
 }
 
-// readMarkup meets XML. No vendor's is known yet.
+// readMarkup meets XML. Of Zonar's it knows that the documentation gives the flag ffd of a defect both meanings.
 func readMarkup(s *source) (reading, bool) {
 	if s.format != formatXML {
 		return reading{}, false
 	}
-	if _, code := s.xml(); code != "" {
+	root, code := s.xml()
+	switch {
+	case code != "":
 		return reading{findings: s.withMark(Finding{Code: code})}, true
+	case root.name == "inspinfo" && root.holds("ffd"):
+		return refuse(codePolarity), true
 	}
 	return refuse(codeUnsupported), true
+}
+
+// holds tells whether an element of that name with a text is anywhere in e.
+func (e *element) holds(name string) bool {
+	return e.name == name && strings.TrimSpace(e.text) != "" ||
+		slices.ContainsFunc(e.children, func(c *element) bool { return c.holds(name) })
 }
 
 // xml reads the body once for all readers of XML shapes.
