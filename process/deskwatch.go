@@ -26,11 +26,12 @@ func (d *Desk) Run(ctx context.Context) error {
 
 // look compares what is watched with what is leased, and ends the leases of workers that are gone.
 func (d *Desk) look(ctx context.Context, now time.Time) error {
+	folded := d.cfg.State.Tip().Size // before the leases are read: what is in the state by then is among them
 	leased, err := d.cfg.State.LeasesOf(PullPrefix, maxHeld)
 	if err != nil {
 		return err
 	}
-	for _, h := range d.gone(leased, now) {
+	for _, h := range d.gone(leased, folded, now) {
 		err = errors.Join(err, d.lose(ctx, h))
 	}
 	return err
@@ -39,7 +40,7 @@ func (d *Desk) look(ctx context.Context, now time.Time) error {
 // gone are the leases whose time is over. Leases that were not known are watched from now on, for their whole length: while
 // this process was not there, nobody could beat. What another instance extended goes on; its worker was heard of there, and
 // not all of that is known here.
-func (d *Desk) gone(leased []chain.Letter, now time.Time) (over []hand) {
+func (d *Desk) gone(leased []chain.Letter, folded uint64, now time.Time) (over []hand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.awake(now)
@@ -62,7 +63,6 @@ func (d *Desk) gone(leased []chain.Letter, now time.Time) (over []hand) {
 			over = append(over, *h)
 		}
 	}
-	folded := d.cfg.State.Tip().Size
 	for seq := range d.hands {
 		if !live[seq] && seq < folded {
 			delete(d.hands, seq)
