@@ -64,7 +64,7 @@ func (d *Desk) gone(leased []chain.Letter, folded uint64, now time.Time) (over [
 		}
 	}
 	for seq := range d.hands {
-		if !live[seq] && seq < folded {
+		if !live[seq] && seq < folded && len(leased) < maxHeld {
 			delete(d.hands, seq)
 		}
 	}
