@@ -77,7 +77,7 @@ func (s *server) until(ref chain.Digest, d chain.Disposition) (l web.Letter) {
 		c, err := s.client().Letter(s.t.Context(), ref.String())
 		l = c.Letter
 		return err == nil && l.Disposition == d
-	}, 30*time.Second, 10*time.Millisecond, "%s: %s", ref, s.log)
+	}, time.Minute, 10*time.Millisecond, "%s: %s", ref, s.log)
 	return l
 }
 
@@ -215,7 +215,7 @@ routes: [{processor: fragile}]
 	assert.Equal(t, 3, runs(t, ran))
 	_, err = s.client().Replay(t.Context(), bad.PayloadRef.String(), web.Order{Reason: "the program was mended", Override: true})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return runs(t, ran) == 4 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return runs(t, ran) == 4 }, time.Minute, 10*time.Millisecond)
 	s.until(bad.PayloadRef, chain.Poison)
 	s.stop()
 }

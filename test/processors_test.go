@@ -92,7 +92,7 @@ routes:
 			var err error
 			l, err = s.client().Letter(t.Context(), ref)
 			return err == nil && l.Letter.Disposition == d
-		}, 20*time.Second, 10*time.Millisecond, "%s: %s", ref, s.log)
+		}, time.Minute, 10*time.Millisecond, "%s: %s", ref, s.log)
 		return l
 	}
 	var waiting []string
@@ -105,7 +105,7 @@ routes:
 	assert.Equal(t, "parse.exit_dataerr", reaches(bad, chain.DeadLetter).Letter.Failure.ErrorCode)
 	assert.Equal(t, "parse.crash", reaches(crash, chain.Poison).Letter.Failure.ErrorCode)
 	reaches(own, chain.Resolved)
-	require.Eventually(t, func() bool { return s.metric(`holdfast_processor_up{processor="warehouse"}`) == "0" }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric(`holdfast_processor_up{processor="warehouse"}`) == "0" }, time.Minute, 10*time.Millisecond)
 	assert.Equal(t, "1", s.metric(`holdfast_processor_up{processor="ocr"}`))
 	assert.Equal(t, "20", s.metric(`holdfast_processor_waiting_letters{processor="warehouse"}`))
 
