@@ -14,9 +14,6 @@ type Request func(ctx context.Context, body []byte) (answer []byte, status int, 
 // maxRequests is how many requests of one kind are being answered at a time; more wait.
 const maxRequests = 1000
 
-// MaxMessage is how large a message may be, in bytes, by the server that is connected now.
-func (l *Log) MaxMessage() int { return int(l.nc.MaxPayload()) }
-
 // Answer serves requests as a NATS micro service until ctx is done, under the subjects "<subject>.<name>", on the servers of
 // the log. Instances share the requests. Refusals are service errors, with the headers Nats-Service-Error-Code and
 // Nats-Service-Error.

@@ -131,7 +131,7 @@ func TestTC12WorkersKilled(t *testing.T) {
 
 // TestWorkOverNATS: workers that live on the servers of the log ask there, in the same words as over HTTP.
 func TestWorkOverNATS(t *testing.T) {
-	url, system := natstest.StartLimited(t, 128<<10)
+	url, system := natstest.Start(t)
 	s := serve(t, t.TempDir(), "--processors", configure(t, pullAll), "--nats-url", url, "--nats-system-url", system, "--nats-work")
 	nats := natstest.NewAsker(t, url)
 	ask := func(name, body string, into any) {

@@ -16,8 +16,7 @@ import (
 // and release. Their bodies are those of HTTP with the lease as a member; a record is a member as well, and kept byte for
 // byte. payload answers with a stretch of the bytes that begins at the member offset, and with nothing at their end. An
 // answer with a *Problem is a refusal. Who asks is called who in events: the road must see to it that nobody else comes by.
-// It carries answers of up to most bytes.
-func WorkRequests(d *process.Desk, who string, most int, log *slog.Logger) map[string]func(context.Context, []byte) ([]byte, *Problem) {
+func WorkRequests(d *process.Desk, who string, log *slog.Logger) map[string]func(context.Context, []byte) ([]byte, *Problem) {
 	at := desk{d}
 	return map[string]func(context.Context, []byte) ([]byte, *Problem){
 		"lease": request(log, func(ctx context.Context, o WorkOrder) (any, error) { return at.lease(ctx, who, o) }),
@@ -33,9 +32,7 @@ func WorkRequests(d *process.Desk, who string, most int, log *slog.Logger) map[s
 		"release": request(log, func(ctx context.Context, r leaseRequest) (any, error) {
 			return nil, at.release(ctx, who, r.Lease)
 		}),
-		"payload": request(log, func(ctx context.Context, r payloadRequest) (any, error) {
-			return at.stretch(ctx, who, min(most, maxStretch), r)
-		}),
+		"payload": request(log, func(ctx context.Context, r payloadRequest) (any, error) { return at.stretch(ctx, who, r) }),
 	}
 }
 
@@ -60,13 +57,13 @@ type payloadRequest struct {
 	Offset int64 `json:"offset,omitempty"`
 }
 
-// maxStretch of a payload goes into one answer, in bytes.
+// maxStretch fits into a message of a server with the usual limits.
 const maxStretch = 512 << 10
 
 // bytesAnswer is an answer that is not JSON.
 type bytesAnswer []byte
 
-func (d desk) stretch(ctx context.Context, who string, most int, r payloadRequest) (bytesAnswer, error) {
+func (d desk) stretch(ctx context.Context, who string, r payloadRequest) (bytesAnswer, error) {
 	id, err := process.ParseLeaseID(r.Lease)
 	if err != nil {
 		return nil, err
@@ -78,7 +75,7 @@ func (d desk) stretch(ctx context.Context, who string, most int, r payloadReques
 	_, err = io.CopyN(io.Discard, body, r.Offset)
 	var out []byte
 	if err == nil {
-		out, err = io.ReadAll(io.LimitReader(body, int64(most)))
+		out, err = io.ReadAll(io.LimitReader(body, maxStretch))
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil // beyond the end

@@ -96,7 +96,7 @@ func (s *service) answerWorkers(ctx context.Context) error {
 		return nil
 	}
 	requests := map[string]jetstream.Request{}
-	for name, answer := range web.WorkRequests(s.desk, "nats", s.events.MaxMessage(), s.log) {
+	for name, answer := range web.WorkRequests(s.desk, "nats", s.log) {
 		requests[name] = func(ctx context.Context, body []byte) ([]byte, int, string) {
 			answer, refused := answer(ctx, body)
 			if refused == nil {

@@ -16,21 +16,17 @@ import (
 
 // Start runs a server that syncs every write until the test ends. url reaches it as an application, system as a user of the
 // system account.
-func Start(t testing.TB) (url, system string) { return StartLimited(t, 1<<20) }
-
-// StartLimited is Start with messages of at most most bytes.
-func StartLimited(t testing.TB, most int) (url, system string) {
+func Start(t testing.TB) (url, system string) {
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "server.conf")
 	require.NoError(t, os.WriteFile(conf, fmt.Appendf(nil, `
 		listen: "127.0.0.1:-1"
-		max_payload: %d
 		jetstream { store_dir: %q, sync_interval: always }
 		accounts {
 			APP { jetstream: enabled, users: [{user: app, password: app}] }
 			SYS { users: [{user: sys, password: sys}] }
 		}
-		system_account: SYS`, most, dir), 0o600))
+		system_account: SYS`, dir), 0o600))
 	options, err := server.ProcessConfigFile(conf)
 	require.NoError(t, err)
 	options.NoSigs, options.NoLog = true, true
