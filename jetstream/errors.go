@@ -14,6 +14,8 @@ var (
 	ErrMissing = errors.New("there is no log here")
 	// ErrUnsynced says that an external server acknowledges before it syncs, or does not let us see whether it does.
 	ErrUnsynced = errors.New("the server is not known to sync every write")
+	// ErrMessageLimit says that external servers take smaller messages than blocks of the log can be.
+	ErrMessageLimit = errors.New("the messages that the servers take are too small")
 	// ErrReadOnly answers Append on a Log opened with Config.ReadOnly. Nothing was sent.
 	ErrReadOnly = errors.New("the log is open for reading only")
 )

@@ -8,13 +8,22 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/holdfast-dvir/holdfast/chain"
 )
+
+// leastPayload is what the servers must take in one message, in bytes: a block and its headers.
+const leastPayload = chain.MaxBlockBytes + 4<<10
 
 // connectExternal reaches the servers and, unless that is waived, sees to it that they sync every write.
 func (l *Log) connectExternal(ctx context.Context, cfg Config) (servers, error) {
 	var err error
 	if l.nc, err = dial(ctx, cfg.URL, cfg.Credentials); err != nil {
 		return nil, fmt.Errorf("connect to the server of the log: %w", err)
+	}
+	if have := l.nc.MaxPayload(); have < leastPayload && !cfg.ReadOnly {
+		return nil, fmt.Errorf("%w: they take %d bytes, and blocks of the log have up to %d with their headers: raise max_payload on every server",
+			ErrMessageLimit, have, leastPayload)
 	}
 	if cfg.AllowUnsynced {
 		return nil, nil

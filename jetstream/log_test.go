@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,7 +92,7 @@ type outside struct {
 	conf        string
 }
 
-func startOutside(t testing.TB, sync string) *outside {
+func startOutside(t testing.TB, sync string, more ...string) *outside {
 	t.Helper()
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "server.conf")
@@ -103,7 +104,8 @@ func startOutside(t testing.TB, sync string) *outside {
 			APP { jetstream: enabled, users: [{user: app, password: app}] }
 			SYS { users: [{user: sys, password: sys}] }
 		}
-		system_account: SYS`, dir, sync), 0o600))
+		system_account: SYS
+		%s`, dir, sync, strings.Join(more, "\n")), 0o600))
 	o := &outside{conf: conf}
 	o.start(t, 0)
 	t.Cleanup(func() { stop(o.Server) })
@@ -228,6 +230,20 @@ func TestUnsyncedServerIsRefused(t *testing.T) {
 	l := open(t, synced.config())
 	fill(t, l, 2)
 	require.NoError(t, l.Healthy(t.Context()))
+}
+
+// A server that does not take a whole block would make appends wait for ever, the first time that one is large.
+func TestServerOfSmallMessagesIsRefused(t *testing.T) {
+	small := startOutside(t, "always", "max_payload: 131072")
+	require.ErrorIs(t, refused(t, small.config()), ErrMessageLimit)
+	enough := startOutside(t, "always", fmt.Sprintf("max_payload: %d", leastPayload))
+	l := open(t, enough.config())
+	fill(t, l, 2)
+	block := [][]byte{bytes.Repeat([]byte{'x'}, chain.MaxBlockBytes)}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := l.Append(ctx, 2, block)
+	require.NoError(t, err, "the largest block goes through")
 }
 
 func TestServersThatDidNotAnswer(t *testing.T) {
