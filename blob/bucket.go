@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -47,12 +48,13 @@ type BucketConfig struct {
 // Bucket is the backend for S3 with Object Lock: AWS S3, MinIO and others that keep
 // their promises. The package documentation tells what it asks of them.
 type Bucket struct {
-	config BucketConfig
-	client *minio.Client
-	core   minio.Core
-	clock  *skew
-	health health
-	traits traits
+	config    BucketConfig
+	client    *minio.Client
+	core      minio.Core
+	clock     *skew
+	extending sync.Mutex // of dates
+	health    health
+	traits    traits
 }
 
 var (

@@ -170,6 +170,12 @@ func (b *Bucket) Extend(ctx context.Context, ref Ref, until time.Time) (Location
 	if b.config.ReadOnly {
 		return loc, ErrReadOnly
 	}
+	// One after another: not every server compares and sets a date in one step, and then the shorter of two may win.
+	b.extending.Lock()
+	defer b.extending.Unlock()
+	if loc, err = b.Stat(ctx, ref); err != nil || !until.After(loc.RetainUntil) {
+		return loc, err
+	}
 	mode := minio.Compliance
 	refusal := b.ask(ctx, func(ctx context.Context) error {
 		return b.client.PutObjectRetention(ctx, b.config.Bucket, b.key(ref.Digest),

@@ -31,7 +31,7 @@
 //
 // Open refuses, with words an operator can act on: a folder in use (LockedError), a stream that is not there
 // when only reading (ErrMissing), settings that differ from the wanted ones (SettingError), messages that are
-// gone, unreadable or not blocks (DamageError), a server that does not sync (ErrUnsynced).
+// gone, unreadable or not blocks (DamageError), a server that does not sync (ErrUnsynced) or takes no whole block (ErrMessageLimit).
 //
 // The server cuts a torn end off the last block file when it starts. That end was never acknowledged if the
 // disk kept what it was told to sync. A log that ends earlier than before is visible only to those who know
