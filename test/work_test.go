@@ -62,7 +62,7 @@ func TestPythonWorker(t *testing.T) {
 	interpreter := python(t)
 	data := t.TempDir()
 	s := serve(t, data, "--processors", configure(t, pullAll))
-	_, stop := s.worker(s.workerToken(data), interpreter, "../examples/worker.py", "--server", s.url, "--lease", "5", "--name", "python-1")
+	_, stop := s.worker(s.workerToken(data), interpreter, "../examples/worker.py", "--server", s.url, "--lease", "15", "--name", "python-1")
 	good, bad, odd := s.submitText("unit: 17\nresult: safe\n"), s.submitText("no colon\n"), s.submitText("\xff: \xfe\n")
 	l := s.until(good, chain.Resolved)
 	require.Equal(t, uint64(1), l.Attempt)
@@ -80,8 +80,8 @@ func TestWorkVerb(t *testing.T) {
 	require.NoError(t, err)
 	data := t.TempDir()
 	s := serve(t, data, "--processors", configure(t, pullAll))
-	_, stop := s.worker(s.workerToken(data), path, "work", "--lease", "5s", "--workers", "2", "--name", "host-1", "--", "sh", "-c",
-		`read word; case $word in good*) echo "{\"a\": 1.0}";; slow*) sleep 7;; later*) [ $HOLDFAST_ATTEMPT = 2 ] || exit 75;; bad*) exit 65;; odd*) echo nothing;; *) kill -SEGV $$;; esac`)
+	_, stop := s.worker(s.workerToken(data), path, "work", "--lease", "10s", "--workers", "2", "--name", "host-1", "--", "sh", "-c",
+		`read word; case $word in good*) echo "{\"a\": 1.0}";; slow*) sleep 12;; later*) [ $HOLDFAST_ATTEMPT = 2 ] || exit 75;; bad*) exit 65;; odd*) echo nothing;; *) kill -SEGV $$;; esac`)
 	slow := s.submitText("slow\n")
 	for text, want := range map[string]struct {
 		d    chain.Disposition
@@ -121,7 +121,7 @@ func TestTC12WorkersKilled(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	s = serve(t, data, "--processors", file)
-	_, stop := s.worker(token, path, "work", "--lease", "5s", "--workers", "4", "--name", "host-2", "sh", "-c", "cat >/dev/null")
+	_, stop := s.worker(token, path, "work", "--lease", "15s", "--workers", "4", "--name", "host-2", "sh", "-c", "cat >/dev/null")
 	for _, ref := range refs {
 		require.Equal(t, uint64(1), s.until(ref, chain.Resolved).Attempt)
 	}
