@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -52,7 +51,7 @@ type Bucket struct {
 	client    *minio.Client
 	core      minio.Core
 	clock     *skew
-	extending sync.Mutex // of dates
+	extending chan struct{} // holds one while a date is extended
 	health    health
 	traits    traits
 }
@@ -95,7 +94,7 @@ func newBucket(c BucketConfig) (*Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bucket{config: c, clock: &skew{}}
+	b := &Bucket{config: c, clock: &skew{}, extending: make(chan struct{}, 1)}
 	b.health.unfit.failed(errUnexamined, true)
 	through, err := c.transport()
 	if err != nil {

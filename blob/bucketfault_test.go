@@ -280,11 +280,14 @@ func TestReadFaults(t *testing.T) {
 // TestRetentionRace: somebody else extends further in the meantime.
 func TestRetentionRace(t *testing.T) {
 	blobtest.OnServers(t, func(t *testing.T, s *blobtest.Server) {
-		b, _, f := faulty(t, s)
+		b, c, f := faulty(t, s)
+		c.Wrap = nil
+		other, err := blob.OpenBucket(t.Context(), c)
+		require.NoError(t, err)
 		near, mine, theirs := inMonths(3), inMonths(18), inMonths(24)
 		loc, _ := put(t, b, content(100), near)
 		f.Next(1, blobtest.Retentions, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-			_, err := b.Extend(r.Context(), loc.Ref, theirs)
+			_, err := other.Extend(r.Context(), loc.Ref, theirs)
 			require.NoError(t, err)
 			return next.RoundTrip(r)
 		})

@@ -171,8 +171,12 @@ func (b *Bucket) Extend(ctx context.Context, ref Ref, until time.Time) (Location
 		return loc, ErrReadOnly
 	}
 	// One after another: not every server compares and sets a date in one step, and then the shorter of two may win.
-	b.extending.Lock()
-	defer b.extending.Unlock()
+	select {
+	case b.extending <- struct{}{}:
+		defer func() { <-b.extending }()
+	case <-ctx.Done():
+		return loc, ctx.Err()
+	}
 	if loc, err = b.Stat(ctx, ref); err != nil || !until.After(loc.RetainUntil) {
 		return loc, err
 	}
