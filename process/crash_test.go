@@ -90,10 +90,13 @@ type hoarded struct {
 	rest *hoarded
 }
 
-// misbehaving are children that do what payloads say; those that are asked to sleep get less time.
+// misbehaving are children that do what payloads say; those that are asked to spin or to sleep get less time.
 func misbehaving(t *testing.T, word string) *process.Children {
-	limits := process.Limits{Memory: memoryLimit, CPU: time.Second, Output: 1 << 20}
-	if word == "sleep" {
+	limits := process.Limits{Memory: memoryLimit, CPU: time.Minute, Wall: time.Minute, Output: 1 << 20}
+	switch word {
+	case "spin":
+		limits.CPU = time.Second
+	case "sleep":
 		limits.Wall = 500 * time.Millisecond
 	}
 	c := process.NewChildren(self("script"), dvir.Config{}, limits)

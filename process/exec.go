@@ -148,6 +148,7 @@ func (run *program) do(ctx context.Context, wall time.Duration) (late bool, err 
 	}
 	defer started.Close()
 	run.cmd.ExtraFiles = []*os.File{w}
+	run.out.exceeded = func() { _ = syscall.Kill(-run.cmd.Process.Pid, syscall.SIGKILL) }
 	err = run.cmd.Start()
 	w.Close()
 	if err != nil {
@@ -163,7 +164,6 @@ func (run *program) do(ctx context.Context, wall time.Duration) (late bool, err 
 		_ = syscall.Kill(group, syscall.SIGTERM)
 		time.AfterFunc(lingerFor, func() { _ = run.cmd.Process.Kill() })
 	})
-	run.out.exceeded = func() { _ = syscall.Kill(group, syscall.SIGKILL) }
 	_ = run.cmd.Wait() // ProcessState tells
 	timer.Stop()
 	stopped()

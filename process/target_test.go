@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,10 +200,9 @@ func TestPermanentFailuresKeepTheGateOpen(t *testing.T) {
 func TestFlakyTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		n := 0
+		var n atomic.Int64
 		flaky := processor(func() deadletter.Signal {
-			n++
-			if n%2 == 0 && n <= 20 {
+			if i := n.Add(1); i%2 == 0 && i <= 20 {
 				return deadletter.Signal{HTTPStatus: 502}
 			}
 			return deadletter.Signal{}
@@ -211,9 +211,9 @@ func TestFlakyTarget(t *testing.T) {
 		pool := b.begin(func(c *process.Config) { c.Targets = []process.Target{{Name: "flaky", Processor: flaky, Workers: 1}} })
 		time.Sleep(100 * time.Millisecond)
 		require.True(t, pool.States()[0].Open)
-		require.Equal(t, 20, n)
+		require.EqualValues(t, 20, n.Load())
 		time.Sleep(time.Minute)
-		require.Equal(t, 110, n)
+		require.EqualValues(t, 110, n.Load())
 		for _, l := range b.letters() {
 			require.Equal(t, chain.Resolved, l.Disposition)
 		}

@@ -415,7 +415,9 @@ func (m *model) compareWork(db *projection.DB) {
 		due := m.sorted(0, func(l chain.Letter) bool { return l.Due(now) })
 		require.ElementsMatch(t, due, letters)
 		require.True(t, slices.IsSortedFunc(letters, func(a, b chain.Letter) int { return since(a).Compare(since(b)) }))
-		m.compareKinds(db, now, letters)
+		if i%10 == 0 {
+			m.compareKinds(db, now, letters)
+		}
 		some, again, err := db.Due(now, nil, 3)
 		require.NoError(t, err)
 		require.Equal(t, letters[:min(3, len(letters))], some)
