@@ -97,7 +97,7 @@ func misbehaving(t *testing.T, word string) *process.Children {
 	case "spin":
 		limits.CPU = time.Second
 	case "sleep":
-		limits.Wall = 500 * time.Millisecond
+		limits.Wall = 5 * time.Second
 	}
 	c := process.NewChildren(self("script"), dvir.Config{}, limits)
 	t.Cleanup(c.Close)
