@@ -56,7 +56,7 @@ func (i *inspector) vin(unit object, pointer string) {
 type stamps struct{ started, reported, signed, certified, reviewed time.Time }
 
 func (i *inspector) times() {
-	at := func(path ...string) time.Time { return i.time(lookup(i.report, path), path...) }
+	at := func(path ...string) time.Time { return i.time(lookup(i.report, path...), path...) }
 	s := stamps{
 		started:   at("inspection", "started_at"),
 		reported:  at("inspection", "reported_at"),

@@ -1,11 +1,13 @@
 package dvir
 
+import "cmp"
+
 // readLytx knows the list of reports of the vendor's API. Odometers are miles by its documentation, and the certification is
 // the only time of the driver's signature.
 func readLytx(s *source) (reading, bool) {
 	v, _ := s.json()
 	data := list(v, "data")
-	if at(v, "metadata") == nil || len(data) == 0 || at(data[0], "dvirStatus") == nil {
+	if lookup(v, "metadata") == nil || len(data) == 0 || lookup(data[0], "dvirStatus") == nil {
 		return reading{}, false
 	}
 	return one(data, s.lytx)
@@ -26,8 +28,8 @@ func (s *source) lytx(o object) reading {
 	if trailer := of(o, "trailerName"); trailer != "" {
 		r["trailers"] = []any{object{"trailer_id": trailer}}
 	}
-	driver := at(o, "signatures", "driverSignature")
-	name := first(full(of(driver, "firstName"), of(driver, "lastName")), of(o, "driverName"))
+	driver := lookup(o, "signatures", "driverSignature")
+	name := cmp.Or(full(of(driver, "firstName"), of(driver, "lastName")), of(o, "driverName"))
 	person := object{}
 	put(person, "driver_id", of(driver, "userId"))
 	put(person, "name", name)
@@ -35,7 +37,7 @@ func (s *source) lytx(o object) reading {
 	r["safe_to_operate"] = nil
 	for _, v := range list(o, "defects") {
 		d := object{"defect_id": of(v, "id"), "code": partOf(of(v, "name")), "unit": "vehicle", "vendor_label": of(v, "name"), "repair_status": "open"}
-		put(d, "description", first(of(v, "notes", "mobileNoteDescription"), of(v, "notes", "webNote", "description")))
+		put(d, "description", cmp.Or(of(v, "notes", "mobileNoteDescription"), of(v, "notes", "webNote", "description")))
 		put(d, "severity", graded(of(v, "severityLevel")))
 		if status := of(v, "status"); status == "Resolved" || status == "Safe" {
 			d["repair_status"] = map[string]string{"Resolved": "repaired", "Safe": "not_necessary"}[status]

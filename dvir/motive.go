@@ -1,6 +1,9 @@
 package dvir
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // readMotive knows the inspection reports of the vendor's API, in the shapes of an account with and without resolution by
 // part, and the test message of a new webhook.
@@ -14,8 +17,8 @@ func readMotive(s *source) (reading, bool) {
 		}
 		return notReport()
 	}
-	reports, ok := at(v, "inspection_reports").([]any)
-	if !ok || at(v, "pagination") == nil {
+	reports, ok := lookup(v, "inspection_reports").([]any)
+	if !ok || lookup(v, "pagination") == nil {
 		return reading{}, false
 	}
 	return one(reports, func(o object) reading {
@@ -39,11 +42,11 @@ func (s *source) motive(o object) reading {
 		r["carrier"] = object{"name": name}
 	}
 	unit := member(r, "vehicle")
-	put(unit, "unit_number", first(of(o, "vehicle", "number"), of(o, "vehicle_number"), of(o, "entity_num")))
+	put(unit, "unit_number", cmp.Or(of(o, "vehicle", "number"), of(o, "vehicle_number"), of(o, "entity_num")))
 	put(unit, "vin", strings.ToUpper(of(o, "vehicle", "vin")))
 	put(unit, "vendor_asset_id", of(o, "vehicle", "id"))
 	measure := "mi"
-	if at(o, "vehicle", "metric_units") == true {
+	if lookup(o, "vehicle", "metric_units") == true {
 		measure = "km"
 	}
 	unit["odometer"] = odometer(o["odometer"], measure, "mapping")
@@ -92,7 +95,7 @@ func motiveCertification(r, o object) {
 	mechanic := signature(of(o, "mechanic", "id"), full(of(o, "mechanic", "first_name"), of(o, "mechanic", "last_name")), "mechanic",
 		of(o, "mechanic_signed_at"))
 	for _, p := range list(o, "inspected_parts") {
-		if details := at(p, "mechanic_details"); len(mechanic) == 0 && of(details, "mechanic_signed_at") != "" {
+		if details := lookup(p, "mechanic_details"); len(mechanic) == 0 && of(details, "mechanic_signed_at") != "" {
 			mechanic = signature(of(details, "resolver", "id"), of(details, "mechanic_name"), "mechanic", of(details, "mechanic_signed_at"))
 		}
 	}

@@ -1,5 +1,7 @@
 package dvir
 
+import "cmp"
+
 // readSamsara knows the history, the stream, the webhook and the first version of the vendor's API, and the message that a
 // report is missing.
 func readSamsara(s *source) (reading, bool) {
@@ -8,17 +10,19 @@ func readSamsara(s *source) (reading, bool) {
 		if of(v, "eventType") != "DvirSubmitted" {
 			return notReport()
 		}
-		o, _ := at(v, "data", "dvir").(object)
-		return s.samsara(o, at(v, "data", "vehicle"), at(v, "data", "driver")), true
+		o, _ := lookup(v, "data", "dvir").(object)
+		return s.samsara(o, lookup(v, "data", "vehicle"), lookup(v, "data", "driver")), true
 	}
-	if dvirs, ok := at(v, "dvirs").([]any); ok {
+	if dvirs, ok := lookup(v, "dvirs").([]any); ok {
 		return one(dvirs, s.samsaraFirst)
 	}
 	data := list(v, "data")
-	if at(v, "pagination") == nil || len(data) == 0 || at(data[0], "safetyStatus") == nil || at(data[0], "authorSignature") == nil {
+	if lookup(v, "pagination") == nil || len(data) == 0 || lookup(data[0], "safetyStatus") == nil || lookup(data[0], "authorSignature") == nil {
 		return reading{}, false
 	}
-	return one(data, func(o object) reading { return s.samsara(o, o["vehicle"], at(o, "authorSignature", "signatoryUser")) })
+	return one(data, func(o object) reading {
+		return s.samsara(o, o["vehicle"], lookup(o, "authorSignature", "signatoryUser"))
+	})
 }
 
 // samsara maps one report. Its three roads spell the same members in three ways.
@@ -29,20 +33,20 @@ func (s *source) samsara(o object, vehicle, driver any) reading {
 	r := s.draft("samsara", of(o, "id"))
 	inspection := member(r, "inspection")
 	inspection["type"] = tripOf(of(o, "type"))
-	put(inspection, "started_at", first(of(o, "startTime"), of(o, "dvirSubmissionBeginTime")))
-	put(inspection, "reported_at", first(of(o, "endTime"), of(o, "dvirSubmissionTime")))
-	if text := first(of(o, "location"), of(o, "formattedLocation"), of(o, "formattedAddress")); text != "" {
+	put(inspection, "started_at", cmp.Or(of(o, "startTime"), of(o, "dvirSubmissionBeginTime")))
+	put(inspection, "reported_at", cmp.Or(of(o, "endTime"), of(o, "dvirSubmissionTime")))
+	if text := cmp.Or(of(o, "location"), of(o, "formattedLocation"), of(o, "formattedAddress")); text != "" {
 		inspection["location"] = object{"text": text}
 	}
 	unit := member(r, "vehicle")
 	put(unit, "unit_number", of(vehicle, "name"))
 	put(unit, "vin", of(vehicle, "vin"))
-	if plate := first(of(vehicle, "licensePlate"), of(o, "licensePlate")); plate != "" {
+	if plate := cmp.Or(of(vehicle, "licensePlate"), of(o, "licensePlate")); plate != "" {
 		unit["plate"] = object{"number": plate}
 	}
 	put(unit, "vendor_asset_id", of(vehicle, "id"))
 	put(unit, "odometer", odometer(o["odometerMeters"], "m", "field_name"))
-	if trailer := first(of(o, "trailerName"), of(o, "trailer", "name")); trailer != "" {
+	if trailer := cmp.Or(of(o, "trailerName"), of(o, "trailer", "name")); trailer != "" {
 		r["trailers"] = []any{object{"trailer_id": trailer}}
 	}
 	person := object{}
@@ -60,7 +64,7 @@ func (s *source) samsara(o object, vehicle, driver any) reading {
 	case "unsafe":
 		r["safe_to_operate"] = false
 	}
-	author := at(o, "authorSignature")
+	author := lookup(o, "authorSignature")
 	put(r, "driver_signature", signature(of(author, "signatoryUser", "id"), of(author, "signatoryUser", "name"), "driver", of(author, "signedAtTime")))
 	return reading{report: r}
 }
@@ -72,7 +76,7 @@ func samsaraDefect(v any) object {
 	if trailer := of(v, "trailer", "name"); trailer != "" {
 		d["unit"], d["trailer_id"] = "trailer", trailer
 	}
-	if at(v, "isResolved") == true {
+	if lookup(v, "isResolved") == true {
 		d["repair_status"] = "repaired"
 		put(d, "repaired_at", of(v, "resolvedAtTime"))
 	}
@@ -92,7 +96,7 @@ func (s *source) samsaraFirst(o object) reading {
 	if trailer := of(o, "trailerName"); trailer != "" {
 		r["trailers"] = []any{object{"trailer_id": trailer}}
 	}
-	author := at(o, "authorSignature")
+	author := lookup(o, "authorSignature")
 	r["driver"] = object{"driver_id": of(author, "driverId"), "name": of(author, "name")}
 	r["safe_to_operate"] = nil // a condition after repair says nothing of the driver's finding
 	for _, name := range []string{"vehicleDefects", "trailerDefects"} {
@@ -102,33 +106,23 @@ func (s *source) samsaraFirst(o object) reading {
 				defect["unit"] = "trailer"
 				put(defect, "trailer_id", of(o, "trailerName"))
 			}
-			if at(d, "resolved") == true {
+			if lookup(d, "resolved") == true {
 				defect["repair_status"] = "repaired"
-				put(defect, "repaired_at", millis(at(d, "resolvedAt")))
+				put(defect, "repaired_at", millis(lookup(d, "resolvedAt")))
 				put(defect, "repaired_by", of(d, "resolvedByMechanicId"))
 			}
 			add(r, defect)
 		}
 	}
-	put(r, "driver_signature", signature(of(author, "driverId"), of(author, "name"), "driver", millis(at(author, "signedAt"))))
-	if agent := at(o, "mechanicOrAgentSignature"); agent != nil {
+	put(r, "driver_signature", signature(of(author, "driverId"), of(author, "name"), "driver", millis(lookup(author, "signedAt"))))
+	if agent := lookup(o, "mechanicOrAgentSignature"); agent != nil {
 		r["stage"] = "repair_certified"
 		disposition := "repaired"
 		if o["defectsNeedNotBeCorrected"] == true {
 			disposition = "repair_unnecessary"
 		}
 		r["carrier_certification"] = object{"disposition": disposition,
-			"signature": signature(of(agent, "mechanicUserId"), of(agent, "name"), "mechanic", millis(at(agent, "signedAt")))}
+			"signature": signature(of(agent, "mechanicUserId"), of(agent, "name"), "mechanic", millis(lookup(agent, "signedAt")))}
 	}
 	return reading{report: r}
-}
-
-// first is the first text that is there.
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }

@@ -201,7 +201,7 @@ func (r *ruleset) lift(e *jsonschema.ValidationError, fragment string) []string 
 func (r *ruleset) finding(report object, v violation) Finding {
 	f := Finding{Code: v.code, Pointer: pointer(v.path...)}
 	if !strings.Contains(v.code, ".") {
-		f.Code = judge(v.code, report, lookup(report, v.path), v.kind)
+		f.Code = judge(v.code, report, lookup(report, v.path...), v.kind)
 	}
 	return f
 }
@@ -287,7 +287,7 @@ func blank(v any) bool {
 }
 
 // lookup follows names and indices to a value of the report, nil if there is none.
-func lookup(v any, path []string) any {
+func lookup(v any, path ...string) any {
 	for _, name := range path {
 		switch parent := v.(type) {
 		case object:

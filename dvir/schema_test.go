@@ -67,7 +67,7 @@ func places(v any, path []string) [][]string {
 
 // replace puts value at path; the name "" of oddities deletes.
 func replace(doc any, path []string, value any) {
-	parent := lookup(doc, path[:len(path)-1])
+	parent := lookup(doc, path[:len(path)-1]...)
 	last := path[len(path)-1]
 	switch parent := parent.(type) {
 	case object:
@@ -139,7 +139,7 @@ func TestSameContract(t *testing.T) {
 		slices.SortFunc(all, func(a, b []string) int { return slices.Compare(a, b) })
 		for _, path := range all {
 			try := slices.Clone(odd)
-			switch value := lookup(fresh(), path).(type) {
+			switch value := lookup(fresh(), path...).(type) {
 			case string:
 				if contract().words[value] {
 					for _, word := range words {

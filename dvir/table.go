@@ -2,6 +2,7 @@ package dvir
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"slices"
@@ -87,7 +88,7 @@ func (s *source) table(c row, unit string) object {
 		r["trailers"] = []any{object{"trailer_id": c["trailer"]}}
 	}
 	driver := object{}
-	put(driver, "driver_id", first(c["driver id"], token(c["driver"])))
+	put(driver, "driver_id", cmp.Or(c["driver id"], token(c["driver"])))
 	put(driver, "name", c["driver"])
 	put(r, "driver", driver)
 	r["safe_to_operate"] = yes(c["safe"])
@@ -100,7 +101,7 @@ func (s *source) table(c row, unit string) object {
 	}
 	if c["signed"] != "" {
 		signed, _ := zoned(c["signed"], c["zone"])
-		r["driver_signature"] = signature(first(c["driver id"], token(c["driver"])), c["driver"], "driver", signed)
+		r["driver_signature"] = signature(cmp.Or(c["driver id"], token(c["driver"])), c["driver"], "driver", signed)
 	}
 	put(r, "remarks", c["remarks"])
 	return r

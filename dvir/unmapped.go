@@ -8,7 +8,7 @@ import "strings"
 func readRefusal(s *source) (reading, bool) {
 	v, _ := s.json()
 	message := strings.ToLower(of(v, "message"))
-	limited := strings.Contains(message, "rate limit") && at(v, "data") == nil || of(v, "error", "data", "type") == "OverLimitException"
+	limited := strings.Contains(message, "rate limit") && lookup(v, "data") == nil || of(v, "error", "data", "type") == "OverLimitException"
 	return refuse(codeRateLimited), limited
 }
 
@@ -16,19 +16,19 @@ func readRefusal(s *source) (reading, bool) {
 func readGeotab(s *source) (reading, bool) {
 	v, _ := s.json()
 	data := list(v, "result", "data")
-	if of(v, "result", "toVersion") == "" && of(v, "jsonrpc") == "" || at(v, "result") == nil {
+	if of(v, "result", "toVersion") == "" && of(v, "jsonrpc") == "" || lookup(v, "result") == nil {
 		return reading{}, false
 	}
 	if len(data) == 0 {
 		return notReport()
 	}
-	return refuse(codeReference), at(data[0], "dVIRDefects") != nil || at(data[0], "logType") != nil
+	return refuse(codeReference), lookup(data[0], "dVIRDefects") != nil || lookup(data[0], "logType") != nil
 }
 
 // readFleetio meets the vendor's webhook: a form whose items have a meaning by their labels alone, and a vehicle by number.
 func readFleetio(s *source) (reading, bool) {
 	v, _ := s.json()
-	return refuse(codeReference), of(v, "event") != "" && at(v, "payload", "submitted_inspection_items") != nil
+	return refuse(codeReference), of(v, "event") != "" && lookup(v, "payload", "submitted_inspection_items") != nil
 }
 
 // readTrimble meets the vendor's events, whose data is a JSON text. Report times have no zone, and 1800 stands for never.
@@ -52,7 +52,7 @@ func readTrimble(s *source) (reading, bool) {
 // it misread.
 func readExtraction(s *source) (reading, bool) {
 	v, _ := s.json()
-	if at(v, "fields") == nil || at(v, "mean_confidence") == nil {
+	if lookup(v, "fields") == nil || lookup(v, "mean_confidence") == nil {
 		return reading{}, false
 	}
 	if code := vinShape(of(v, "fields", "vehicle_vin", "text")); code != "" {

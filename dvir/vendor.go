@@ -40,7 +40,7 @@ func one(list []any, document func(object) reading) (reading, bool) {
 
 // of follows names into nested objects and gives what stands there as text: numbers as they are spelled.
 func of(v any, path ...string) string {
-	switch v := at(v, path...).(type) {
+	switch v := lookup(v, path...).(type) {
 	case string:
 		return strings.TrimSpace(v)
 	case json.Number:
@@ -49,21 +49,9 @@ func of(v any, path ...string) string {
 	return ""
 }
 
-// at follows names into nested objects; nil is nothing.
-func at(v any, path ...string) any {
-	for _, name := range path {
-		o, ok := v.(object)
-		if !ok {
-			return nil
-		}
-		v = o[name]
-	}
-	return v
-}
-
 // list is an array member; nothing else is one.
 func list(v any, path ...string) []any {
-	l, _ := at(v, path...).([]any)
+	l, _ := lookup(v, path...).([]any)
 	return l
 }
 
