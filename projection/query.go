@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfast-dvir/holdfast/chain"
 	"go.etcd.io/bbolt"
@@ -156,13 +155,12 @@ func (db *DB) named(bucket []byte, key chain.Digest) (r chain.Record, ok bool, e
 }
 
 // Leases are letters with a live lease, at most limit, by deadline.
-func (db *DB) Leases(limit int) ([]chain.Letter, error) {
-	return db.leases(byLease, run{to: maxRank}, limit)
-}
-
-// ExpiredLeases are letters whose lease ended before now and is still in force, at most limit, by deadline.
-func (db *DB) ExpiredLeases(now time.Time, limit int) ([]chain.Letter, error) {
-	return db.leases(byLease, run{to: rankOf(now, 0)}, limit)
+func (db *DB) Leases(limit int) (letters []chain.Letter, err error) {
+	err = db.view(func(tx *bbolt.Tx) (err error) {
+		letters, err = lettersAt(tx, merge(tx.Bucket(indexes[byLease].bucket), OldestFirst, run{to: maxRank}), limit)
+		return err
+	})
+	return letters, err
 }
 
 // LeasesOf are letters leased by workers whose name begins with prefix, at most limit, by deadline.
@@ -177,14 +175,6 @@ func (db *DB) LeasesOf(prefix string, limit int) (letters []chain.Letter, err er
 			k, _ = c.Seek(append(group[:len(group)-1:len(group)-1], 1))
 		}
 		letters, err = lettersAt(tx, merge(bucket, OldestFirst, runs...), limit)
-		return err
-	})
-	return letters, err
-}
-
-func (db *DB) leases(ix index, r run, limit int) (letters []chain.Letter, err error) {
-	err = db.view(func(tx *bbolt.Tx) (err error) {
-		letters, err = lettersAt(tx, merge(tx.Bucket(indexes[ix].bucket), OldestFirst, r), limit)
 		return err
 	})
 	return letters, err
