@@ -193,8 +193,8 @@ func (q *Queue) Lose(ctx context.Context, leased chain.Letter, cause string) err
 
 func (q *Queue) lost(ctx context.Context, j Job, cause string) error {
 	_, err := q.outcome(ctx, j, func(l chain.Letter, _ *view) (chain.Event, error) {
-		if cause == chain.LostWorker && l.Lease.Until.After(j.Letter.Lease.Until) {
-			return chain.Event{}, ErrStaleLease // its worker was heard of meanwhile, elsewhere
+		if cause == chain.LostWorker && heardOf(l, j.Letter) {
+			return chain.Event{}, ErrStaleLease
 		}
 		if cause != chain.LostReleased && l.Lease.Alone && l.LossesAlone+1 >= MaxLossesAlone {
 			return q.failed(l, Breakdown{Stage: chain.StageIngest, Crash: "lost_alone"}, testimony{}), nil

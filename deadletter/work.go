@@ -49,7 +49,7 @@ func (q *Queue) Settled(ctx context.Context, ref chain.Digest, lease uint64) (r 
 // Errors: ErrStaleLease, also if the lease was extended since leased was read: its worker was heard of meanwhile.
 func (q *Queue) Vanished(ctx context.Context, leased chain.Letter, b Breakdown) error {
 	r, err := q.outcome(ctx, Job{Letter: leased}, func(l chain.Letter, _ *view) (chain.Event, error) {
-		if l.Lease.Until.After(leased.Lease.Until) {
+		if heardOf(l, leased) {
 			return chain.Event{}, ErrStaleLease
 		}
 		return q.failed(l, b, testimony{}), nil
@@ -57,6 +57,9 @@ func (q *Queue) Vanished(ctx context.Context, leased chain.Letter, b Breakdown) 
 	q.count(r)
 	return err
 }
+
+// heardOf tells whether the worker of a lease was heard of since leased was read: somebody extended it, here or elsewhere.
+func heardOf(l, leased chain.Letter) bool { return l.Lease.Until.After(leased.Lease.Until) }
 
 // Completed tells whether r is the receipt of a completion rather than of a failure: a report that contradicts another one
 // was completed too, and waits for a person.

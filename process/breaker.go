@@ -80,16 +80,10 @@ func (g *gate) enter(ctx context.Context) (pass, error) {
 }
 
 func (g *gate) sleep(ctx context.Context, at time.Time, changed <-chan struct{}) error {
-	var timer <-chan time.Time
-	if !at.IsZero() {
-		t := time.NewTimer(time.Until(at))
-		defer t.Stop()
-		timer = t.C
-	}
 	select {
 	case <-changed:
 		return nil
-	case <-timer:
+	case <-when(at):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -155,13 +155,9 @@ func (d *Desk) Lease(ctx context.Context, o LeaseOrder) ([]deadletter.Job, error
 		if err != nil || len(jobs) > 0 {
 			return jobs, err
 		}
-		var due <-chan time.Time
-		if !next.IsZero() {
-			due = time.After(time.Until(next))
-		}
 		select {
 		case <-changed:
-		case <-due:
+		case <-when(next):
 		case <-waited.C:
 			return nil, nil
 		case <-ctx.Done():

@@ -20,7 +20,7 @@ type Config struct {
 	State   *projection.DB
 	Store   *blob.Store
 	Targets []Target
-	Routes  *Routes      // nil: all letters go to the first target
+	Routes  *Routes      // nil: every letter may go to any target
 	Node    string       // identity of this instance over restarts; names its workers
 	Log     *slog.Logger // faults of ours; never payload content
 }

@@ -44,17 +44,21 @@ func newTarget(cfg Target, routes *Routes) *target {
 // wait sleeps until changed, until a letter that was passed over is free, until next if there is one, or the end
 // of ctx.
 func (t *target) wait(ctx context.Context, changed <-chan struct{}, next time.Time) error {
-	var timer <-chan time.Time
-	if !next.IsZero() {
-		timer = time.After(time.Until(next))
-	}
 	select {
 	case <-changed:
 	case <-t.wake:
-	case <-timer:
+	case <-when(next):
 	case <-ctx.Done():
 	}
 	return ctx.Err()
+}
+
+// when comes at a time; never for the zero time.
+func when(at time.Time) <-chan time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(at))
 }
 
 // rouse ends a wait, or the next one.
