@@ -21,12 +21,8 @@ func (s *service) openPool() error {
 	if err != nil {
 		return err
 	}
-	node, err := nodeID(s.cfg.Data.node())
-	if err != nil {
-		return err
-	}
 	desk := process.DeskConfig{Queue: s.queue, State: s.state, Store: s.store, Routes: s.routes, Log: s.log}
-	cfg := process.Config{Queue: s.queue, State: s.state, Store: s.store, Node: node, Log: s.log, Routes: s.routes}
+	cfg := process.Config{Queue: s.queue, State: s.state, Store: s.store, Node: s.node, Log: s.log, Routes: s.routes}
 	for i := range s.targets.Processors {
 		p := &s.targets.Processors[i]
 		var builtin process.Processor

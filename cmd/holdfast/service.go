@@ -32,6 +32,7 @@ type service struct {
 	store    *blob.Store
 	state    *projection.DB
 	queue    *deadletter.Queue
+	node     string // identity over restarts
 	targets  processorsFile
 	routes   *process.Routes
 	children *process.Children
@@ -61,6 +62,9 @@ func openService(ctx context.Context, cfg settings, log *slog.Logger) (s *servic
 		return s, err
 	}
 	if err := s.openStore(ctx); err != nil {
+		return s, err
+	}
+	if s.node, err = nodeID(cfg.Data.node()); err != nil {
 		return s, err
 	}
 	if err := s.openQueue(ctx); err != nil {
@@ -129,11 +133,7 @@ func (s *service) openQueueOver(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	node, err := nodeID(s.cfg.Data.node())
-	if err != nil {
-		return err
-	}
-	s.queue, err = deadletter.Open(ctx, deadletter.Config{Log: s.events, Store: s.store, State: s.state, Node: node, Target: s.routes.Of,
+	s.queue, err = deadletter.Open(ctx, deadletter.Config{Log: s.events, Store: s.store, State: s.state, Node: s.node, Target: s.routes.Of,
 		Anchor: anchor.Head, Origin: s.cfg.Origin, Software: "holdfast/" + version(), Jitter: mathrand.Float64,
 		Codes: codes(), Vocabulary: slices.Collect(dvir.Vocabulary())})
 	return err
