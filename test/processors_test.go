@@ -17,7 +17,6 @@ import (
 
 	"github.com/holdfast-dvir/holdfast/chain"
 	"github.com/holdfast-dvir/holdfast/process"
-	"github.com/holdfast-dvir/holdfast/web"
 )
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -80,31 +79,22 @@ routes:
   - {content_type: image/*, processor: ocr}
   - {channel: telematics_api, processor: warehouse}
 `, target.URL, secret))
-	submit := func(channel, contentType string, body string) string {
+	submit := func(channel, contentType string, body string) chain.Digest {
 		status, answer, err := s.do(t.Context(), http.MethodPost, "/v1/payloads?channel="+channel, contentType, []byte(body))
 		require.NoError(t, err)
 		require.Equal(t, http.StatusCreated, status, string(answer))
-		return chain.Sum([]byte(body)).String()
+		return chain.Sum([]byte(body))
 	}
-	reaches := func(ref string, d chain.Disposition) (l web.Case) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			var err error
-			l, err = s.client().Letter(t.Context(), ref)
-			return err == nil && l.Letter.Disposition == d
-		}, time.Minute, 10*time.Millisecond, "%s: %s", ref, s.log)
-		return l
-	}
-	var waiting []string
+	var waiting []chain.Digest
 	for i := range 20 {
 		waiting = append(waiting, submit("telematics_api", "application/json", fmt.Sprintf(`{"n":%d}`, i)))
 	}
 	read, bad, crash := submit("ocr_document", "image/png", "read it\n"), submit("ocr_document", "image/png", "bad one\n"), submit("ocr_document", "image/tiff", "crash\n")
 	own := submit("mobile_export", "application/json", string(report("own")))
-	assert.False(t, reaches(read, chain.Resolved).Letter.RecordRef.IsZero())
-	assert.Equal(t, "parse.exit_dataerr", reaches(bad, chain.DeadLetter).Letter.Failure.ErrorCode)
-	assert.Equal(t, "parse.crash", reaches(crash, chain.Poison).Letter.Failure.ErrorCode)
-	reaches(own, chain.Resolved)
+	assert.False(t, s.until(read, chain.Resolved).RecordRef.IsZero())
+	assert.Equal(t, "parse.exit_dataerr", s.until(bad, chain.DeadLetter).Failure.ErrorCode)
+	assert.Equal(t, "parse.crash", s.until(crash, chain.Poison).Failure.ErrorCode)
+	s.until(own, chain.Resolved)
 	require.Eventually(t, func() bool { return s.metric(`holdfast_processor_up{processor="warehouse"}`) == "0" }, time.Minute, 10*time.Millisecond)
 	assert.Equal(t, "1", s.metric(`holdfast_processor_up{processor="ocr"}`))
 	require.Eventually(t, func() bool { // but for a moment, while one of them is the probe
@@ -113,7 +103,7 @@ routes:
 
 	w.set(false)
 	for _, ref := range waiting {
-		require.LessOrEqual(t, reaches(ref, chain.Resolved).Letter.Attempt, uint64(3))
+		require.LessOrEqual(t, s.until(ref, chain.Resolved).Attempt, uint64(3))
 	}
 	require.Len(t, w.got, len(waiting))
 	for _, bodies := range w.got {
